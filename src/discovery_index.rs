@@ -53,7 +53,7 @@ pub(crate) struct HeldFiles {
 pub(crate) trait Shelf: Send + Sync {
     /// The skills, by name.
     fn skills(&self) -> &[SiteSkill];
-    /// The files of one of them, by its place, for whoever asks.
+    /// The files of one of them, by its index in the list.
     fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>>;
     /// The same, of which only a digest is shown.
     fn files_to_measure(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>> {
@@ -315,7 +315,7 @@ fn typed(headers: &mut HeaderMap, media_type: &'static str) {
 pub(crate) enum Refusal {
     /// Nothing is offered there.
     NotFound,
-    /// The method is none that reads.
+    /// The method is neither GET nor HEAD.
     NotAllowed,
     /// The file cannot be made.
     Failed(String),

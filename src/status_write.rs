@@ -12,7 +12,7 @@ use crate::api_call::{CallError, call};
 /// (`typed` in k8s.io/apimachinery/pkg/util/managedfields).
 const UNTYPED: &str = "failed to create typed";
 
-/// Who writes, and what of a status it alone writes.
+/// A writer, and the parts of a status that it alone writes.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'a> {
     /// The client.

@@ -42,7 +42,7 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// As it is in a cluster, where every ConfigMap has an owner.
+    /// The artifact with an owner on each ConfigMap, as in a cluster.
     #[cfg(test)]
     #[must_use]
     pub fn owned_by(mut self, owner: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference) -> Self {

@@ -25,7 +25,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// As the judgement of skills takes it.
+    /// The input for the validation of the skill.
     pub fn to_load(&self, skill: &SkillRef) -> knack_skill::LoadInput {
         knack_skill::LoadInput {
             id: skill.clone(),

@@ -101,7 +101,7 @@ async fn an_image_of_two_architectures_is_read_for_that_of_the_builder() {
         ("two", "riscv64", "it is for windows/riscv64, linux/arm64, linux/amd64"),
         ("one", "amd64", "it is for linux/arm64"),
         ("lying", "amd64", "it is for linux/arm64"),
-        ("long", "amd64", "it is for no platform that has a name"),
+        ("long", "amd64", "it is for no platform that it names"),
     ] {
         let error = Parts::of(&registry, version, architecture).await.unwrap_err().0;
         let named = format!("registry {host}: the sandbox image {version} is not for linux/{architecture}");

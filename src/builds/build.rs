@@ -71,7 +71,7 @@ pub async fn build(args: BuildArgs) -> anyhow::Result<ExitCode> {
         Ok(outcome) => outcome,
         Err(error) => Outcome::failed(error.state, error.text),
     };
-    tracing::info!(state = %outcome.state, message = %outcome.message, "the build has ended");
+    tracing::info!(state = %outcome.state, message = %outcome.message, "the build finished");
     std::fs::write(&args.outcome, outcome.text())?;
     let is_ready = outcome.state == State::Ready;
     Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -147,7 +147,7 @@ async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
 /// The error of an image that was asked for without the registry's credentials.
 fn unlisted(error: &RegistryError) -> RegistryError {
     RegistryError(format!(
-        "{error}; it was asked without credentials, since the sandbox image is of no repository in the chart values \
+        "{error}; the request was sent without credentials, because the sandbox image is from no repository in the chart values \
          sandbox.images and packages.baseRepositories"
     ))
 }
@@ -232,7 +232,7 @@ impl Parts {
 /// The error of an image that has nothing for this architecture: packages of this machine on top of it would not run.
 fn other_platform(registry: &Registry, version: &str, architecture: &str, has: &[String]) -> RegistryError {
     let has = if has.is_empty() {
-        "no platform that has a name".to_owned()
+        "no platform that it names".to_owned()
     } else {
         has.join(", ")
     };

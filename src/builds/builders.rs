@@ -41,7 +41,7 @@ pub(super) struct Builders {
 }
 
 impl Builders {
-    /// Those of an installation.
+    /// The builders of an installation.
     pub(super) fn new(client: &Client, settings: BuilderSettings) -> Self {
         Self {
             jobs: Api::namespaced(client.clone(), &settings.namespace),
@@ -51,7 +51,7 @@ impl Builders {
         }
     }
 
-    /// Those that there are, by key.
+    /// The builds for which a Job exists, by key.
     pub(super) async fn found(&self) -> Result<Builds, CallError> {
         let of_builders = ListParams::default().labels(LABEL_ENVIRONMENT);
         let jobs = call(|| "list Jobs of builders".to_owned(), self.jobs.list(&of_builders)).await?;

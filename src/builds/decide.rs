@@ -19,8 +19,8 @@ pub(super) const MESSAGE_MAX_BYTES: usize = 300;
 const RETRY_SECONDS: i64 = 5 * 60;
 /// Any other failure is retried after this long, seconds: the index may have a missing package by then.
 const RETRY_LASTING_SECONDS: i64 = 6 * 60 * 60;
-/// An environment whose image could not be pulled is made again at most this often, seconds. The pull may also have failed for want of a
-/// credential, which a build does not mend.
+/// An environment whose image could not be pulled is built again at most this often, seconds: the pull may have failed because a
+/// credential is missing, and then another build does not help.
 const REMAKE_SECONDS: i64 = 60 * 60;
 /// Namespaces whose last turns are known: as many as can have statuses.
 const MAX_TURNS: usize = MAX_STATUSES;
@@ -68,7 +68,7 @@ impl Decision {
 pub(super) struct StartOrder(VecDeque<String>);
 
 impl StartOrder {
-    /// The place of a namespace: the lowest comes first, and `None`, which had no turn yet, before all.
+    /// The position of a namespace in the order: the lowest starts first, and `None` (no build was started yet) before all.
     fn place(&self, namespace: &str) -> Option<usize> {
         self.0.iter().position(|known| known == namespace)
     }
@@ -147,7 +147,7 @@ fn before<'r>(known: &'r EnvironmentStatuses, key: &str, asked: &NeededEnvironme
 /// Why nothing is built on an image of no repository that the installation lists.
 pub(super) fn why_unlisted(image: &str) -> String {
     format!(
-        "the sandbox image {image} is of no repository in the chart value admissionPolicy.imageAllowList, so no packages are added to it"
+        "the sandbox image {image} is from no repository in the chart value admissionPolicy.imageAllowList, so no packages are added to it"
     )
 }
 
@@ -184,10 +184,10 @@ fn of_turn(before: Option<&EnvironmentStatus>, starts: bool, now: i64) -> Enviro
     }
 }
 
-/// What a status says while its Job runs.
+/// The message of a status while its Job runs.
 const INSTALLING: &str = "the packages are being installed";
 
-/// What a status says that waits for others.
+/// The message of a status that waits for other builds.
 pub(super) const OTHERS_FIRST: &str = "other environments are being built first";
 
 /// The builds to start now. The namespace with the fewest builds comes first, so that one that needs hundreds delays the others by one
@@ -208,7 +208,7 @@ fn chosen<'a>(
         *building.entry(&asked.skill.namespace).or_default() += 1;
     }
     let mut due: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
-    // What has no status yet has been asked for just now.
+    // An environment without a status was requested just now.
     let mut asked_at: BTreeMap<&str, i64> = BTreeMap::new();
     for (key, asked) in wanted {
         let status = before(known, key, asked);
@@ -274,7 +274,7 @@ fn is_due(status: &EnvironmentStatus, unpulled: &BTreeMap<String, i64>, now: i64
 pub(super) fn pending(before: Option<&EnvironmentStatus>, state: State, message: &str, now: i64) -> EnvironmentStatus {
     let new = of(&Outcome::failed(state, message), now);
     match before.filter(|status| status.state == state) {
-        // What waits keeps its place, for whatever it waits.
+        // A waiting environment keeps its position, whatever it waits for.
         Some(status) => EnvironmentStatus {
             since: status.since,
             used: status.used,

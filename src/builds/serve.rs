@@ -135,7 +135,7 @@ impl WrittenStatuses {
     }
 }
 
-/// What is kept from one look to the next.
+/// State that is kept from one look to the next.
 #[derive(Default)]
 struct BuildState {
     /// `None`: nothing was read yet.
@@ -188,7 +188,7 @@ impl Server {
     /// One look; whether builders run.
     async fn look(&self, past: &mut BuildState) -> Result<bool, CallError> {
         if let Some(what) = self.shared.read(|cluster_state| cluster_state.waiting_for(self.lists)) {
-            tracing::debug!(what, "waiting for the first list");
+            tracing::debug!(what, "waiting for the first list of objects");
             return Ok(true);
         }
         let (Some(found), Some(_)) = (self.published.lines(), self.published.rules()) else {
@@ -317,7 +317,7 @@ impl Server {
                 }
                 // So would the others be.
                 Refusal::Passing(why) if waits.is_none() => {
-                    tracing::info!(key, why, "builds wait");
+                    tracing::info!(key, why, "builds are waiting");
                     waits = Some(Refusal::Passing(OTHERS_FIRST.to_owned()));
                 }
                 Refusal::Passing(_) => {}
@@ -339,7 +339,7 @@ impl Server {
             }
             let Some(uid) = builds.ended.get(key) else { continue };
             if let Err(error) = self.builders.remove(key, uid).await {
-                tracing::warn!(key, %error, "the Job of an ended build stays");
+                tracing::warn!(key, %error, "the Job of a finished build could not be deleted; retrying");
                 continue;
             }
             if let Some(Build::Ended(outcome)) = builds.by_key.get(key) {
@@ -347,14 +347,14 @@ impl Server {
                     && decision.statuses.get(key).is_some_and(|now| now.state == State::Ready)
                 {
                     let (state, message) = (outcome.state, &outcome.message);
-                    tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be made again");
+                    tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be rebuilt");
                 }
                 self.metrics.built(outcome.state, builds.seconds.get(key).copied());
             }
         }
     }
 
-    /// Makes the requests that Jobs lack; see [`Requests`].
+    /// Creates the missing requests of Jobs; see [`Requests`].
     async fn complete(
         &self,
         waiting: &BTreeMap<String, String>,

@@ -10,7 +10,7 @@ use super::state::{BACKDATE, Pair, VALIDITY};
 
 /// Why no certificate was made.
 #[derive(Debug, thiserror::Error)]
-#[error("a certificate cannot be made: {0}")]
+#[error("cannot create a certificate: {0}")]
 pub struct IssueError(#[from] rcgen::Error);
 
 /// Makes a root, valid from [`BACKDATE`] before `now` (seconds since the Unix epoch) for [`ROOT_VALIDITY`].

@@ -33,12 +33,12 @@ pub(super) async fn ensure_root(
         apply_secret(secrets, SECRET_ROOT, owner, None, data).await?;
     }
     if is_new {
-        tracing::info!(secret = SECRET_ROOT, "a new root signs certificates");
+        tracing::info!(secret = SECRET_ROOT, "certificates are now signed by a new root");
     }
     Ok(root)
 }
 
-/// A root that cannot be read is none: another one is made.
+/// The root in the Secret; `None` if it cannot be read: then a new one is created.
 fn root_of(secret: &Secret) -> Option<Root> {
     serde_json::from_slice(&secret.data.as_ref()?.get(KEY_ROOT)?.0).ok()
 }

@@ -25,10 +25,10 @@ pub struct DiffArgs {
     before: String,
     /// The new version
     after: String,
-    /// Which skill, where one of them holds several
+    /// Name of the skill, if one of them holds several
     #[arg(long, value_name = "NAME")]
     skill: Option<String>,
-    /// Exit with 1 if anything differs, and with 2 if that cannot be said
+    /// Exit with 1 if anything differs, and with 2 if the versions cannot be compared
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]

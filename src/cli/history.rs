@@ -10,16 +10,16 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use knack_registry::{Status, read_folder};
 
+use super::explicit_flags::ExplicitFlags;
 use super::history_rows::{Filter, Row, created, print};
 use super::history_server::{self, ServerArgs};
 use super::terminal;
-use super::typed::TypedFlags;
 
 /// Arguments of `knack history`.
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
     #[command(flatten)]
-    typed: TypedFlags,
+    typed: ExplicitFlags,
     /// Folder of uploaded skills, as given to knack dev --registry
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY", required_unless_present = "server")]
     registry: Option<PathBuf>,

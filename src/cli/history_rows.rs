@@ -56,9 +56,9 @@ struct ShownExecution {
 /// Which executions are meant.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Filter {
-    /// Those from then on, Unix time in microseconds.
+    /// Only executions from this time on, Unix time in microseconds.
     pub(super) since: Option<i64>,
-    /// Those of a skill: its name, `name@version`, or the id of its row.
+    /// Only executions of this skill: its name, `name@version`, or the id of its row.
     pub(super) skill: Option<String>,
     pub(super) status: Option<Status>,
 }
@@ -71,7 +71,7 @@ impl Filter {
                 skill.id == *wanted
                     || skill.name == *wanted
                     || skill.shown() == *wanted
-                    // As its install wrote it.
+                    // The name in the form that an install writes.
                     || names::as_installed(wanted).as_ref() == Some(&skill.name)
             })
         };
@@ -91,7 +91,7 @@ impl RowSkill {
 }
 
 impl Row {
-    /// Of a folder.
+    /// The row of an execution in a folder.
     pub(super) fn of(execution: &Execution) -> Self {
         Self {
             id: execution.id.clone(),

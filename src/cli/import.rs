@@ -11,10 +11,10 @@ use knack_skill::problem::{Problem, Profile};
 use knack_trust::CaArgs;
 
 use super::discovered::discovered;
+use super::explicit_flags::ExplicitFlags;
 use super::import_url::{self, FetchedSkill};
 use super::skill_manifest::{archived, objects, yaml};
 use super::skills_api::bearer;
-use super::typed::TypedFlags;
 use super::{terminal, whole_file};
 use crate::counted::counted;
 use crate::dev::{discover, discover_text, repeated_name};
@@ -23,7 +23,7 @@ use crate::dev::{discover, discover_text, repeated_name};
 #[derive(Debug, Args)]
 pub struct ImportArgs {
     #[command(flatten)]
-    typed: TypedFlags,
+    typed: ExplicitFlags,
     /// Skill folder, folder with several, archive (.zip, .tar.gz, .tgz, .tar), or http(s) address: of an archive, of a
     /// SKILL.md, of an index of skills, or, ending with `/`, of a site that has /.well-known/agent-skills/index.json
     source: String,
@@ -105,7 +105,7 @@ async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<FetchedSkill>>> {
     }
     if let Some(skill) = found.skills.iter().find(|skill| skill.labels.is_some()) {
         bail!(
-            "{}: a manifest already; knack skill export writes its files as a folder",
+            "{}: this is a manifest already; knack skill export writes its files as a folder",
             skill.origin
         );
     }
@@ -142,9 +142,7 @@ fn manifest(source: &SkillSource, namespace: Option<&str>, archive: Option<&Arch
         bail!("{}", report.text);
     }
     if again.skills.first().map(|skill| &skill.files) != Some(&source.files) {
-        bail!(
-            "its files would not come back from a manifest as they are; publish it as an archive (spec.source.archive)"
-        );
+        bail!("a manifest cannot hold its files unchanged; publish it as an archive (spec.source.archive)");
     }
     Ok(text)
 }

@@ -19,7 +19,7 @@ use crate::sources::has_digest;
 const SKILLS_MAX: usize = 50;
 /// Bytes of their files together, for the same reason.
 const FILES_MAX_BYTES: usize = 256 << 20;
-/// Entries that cannot be read and are told of: an author mends the first ones first.
+/// Most unreadable entries that are printed: an author corrects the first ones first.
 const SKIPPED_TOLD_MAX: usize = 10;
 
 /// A skill, with where a cluster can fetch it.
@@ -71,7 +71,11 @@ pub(super) async fn fetch(
     };
     let one = read(url, name, kind, &bytes)?;
     if let Some(other) = wanted.iter().find(|name| **name != one.skill.id.name) {
-        bail!("{}: a skill {:?}, not {other:?}", shown(url), one.skill.id.name);
+        bail!(
+            "{}: the skill is named {:?}, not {other:?}",
+            shown(url),
+            one.skill.id.name
+        );
     }
     Ok(vec![one])
 }
@@ -139,7 +143,7 @@ async fn offered(fetcher: &Fetcher, base: &Url, index: &[u8], wanted: &[String])
     Ok(found)
 }
 
-/// Tells of the entries that cannot be read. Errors: one that is asked for.
+/// Prints the entries that cannot be read. Errors: the user asked for one of them.
 fn refuse_or_tell(skipped: &[SkippedEntry], wanted: &[String]) -> anyhow::Result<()> {
     if let Some(entry) = skipped.iter().find(|entry| wanted.contains(&entry.name)) {
         bail!("{entry}");
@@ -174,8 +178,8 @@ fn chosen<'e>(
         match entry.kind {
             _ if !is_asked_for && !wanted.is_empty() => {}
             Some(kind) => found.push((entry, kind)),
-            None if is_asked_for => bail!("{}: of a type that Knack does not know", entry.name),
-            None => terminal::note(&format!("{}: skipped, of a type that Knack does not know", entry.name)),
+            None if is_asked_for => bail!("{}: its type is not supported", entry.name),
+            None => terminal::note(&format!("{}: skipped, its type is not supported", entry.name)),
         }
     }
     if found.len() > SKILLS_MAX {

@@ -141,7 +141,7 @@ async fn read(args: &LockArgs) -> anyhow::Result<(SkillSource, Rules)> {
     if !args.manifests.is_empty() {
         runtimes = discovered(args.manifests.clone(), discover).await?.runtimes;
         if runtimes.is_empty() {
-            bail!("the manifests hold no SkillRuntime, whose constraints would count");
+            bail!("the manifests contain no SkillRuntime to take constraints from");
         }
     }
     Ok((source, package_rules(&runtimes)?))

@@ -5,6 +5,7 @@ pub mod crds;
 pub mod diff;
 mod discovered;
 pub mod doctor;
+mod explicit_flags;
 pub mod export;
 pub mod history;
 mod history_rows;
@@ -33,7 +34,6 @@ mod stop;
 pub mod terminal;
 pub mod trace;
 mod trace_text;
-mod typed;
 pub mod validate;
 mod whole_file;
 

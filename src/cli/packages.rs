@@ -14,8 +14,8 @@ use knack_trust::CaArgs;
 use serde_json::{Value, json};
 
 use super::discovered::discovered;
+use super::explicit_flags::ExplicitFlags;
 use super::stop::unless_stopped;
-use super::typed::TypedFlags;
 use super::{Output, terminal};
 use crate::counted::counted;
 use crate::dev::{discover, package_rules};
@@ -25,7 +25,7 @@ use crate::packages::{BuildError, BuildLimits, Builder, BuiltEnvironment, Store,
 #[derive(Debug, Args)]
 pub struct PackagesArgs {
     #[command(flatten)]
-    typed: TypedFlags,
+    typed: ExplicitFlags,
     /// Skill folders, manifest files, or folders that hold either
     #[arg(required = true)]
     paths: Vec<PathBuf>,

@@ -13,9 +13,9 @@ use knack_trust::CaArgs;
 use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
 
+use super::explicit_flags::ExplicitFlags;
 use super::probing::Probing;
 use super::stop::stop_on_signal;
-use super::typed::TypedFlags;
 use crate::catalogs::CatalogArgs;
 use crate::certificates::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
@@ -32,7 +32,7 @@ const FILES_MIB: u64 = 1024;
 #[derive(Debug, Args)]
 pub struct RegistryArgs {
     #[command(flatten)]
-    typed: TypedFlags,
+    typed: ExplicitFlags,
     /// Serve this namespace only; may be given several times
     #[arg(long = "watch-namespace")]
     watch_namespaces: Vec<String>,

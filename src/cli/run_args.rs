@@ -18,7 +18,7 @@ use knack_skill::risk::Risk;
 use knack_trust::CaArgs;
 use serde_json::{Map, Value};
 
-use super::typed::TypedFlags;
+use super::explicit_flags::ExplicitFlags;
 use super::{Output, terminal};
 use crate::dev::{ConfigArgs, SkillFlag};
 use crate::regular_file;
@@ -30,10 +30,10 @@ const TIMEOUT_MAX_SECONDS: u64 = 3600;
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
-    pub(super) typed: TypedFlags,
+    pub(super) typed: ExplicitFlags,
     /// Skill folder or manifest file; with --runtime, a Skill of the cluster as namespace/name
     pub(super) path: PathBuf,
-    /// Which skill, if the path holds several
+    /// Name of the skill, if the path holds several
     #[arg(long)]
     pub(super) skill: Option<String>,
     /// Declared tool to call, with --arguments
@@ -176,7 +176,7 @@ pub(super) fn refuse_unused(args: &RunArgs, skill: &Skill, given: &[SkillConfig]
         return Ok(());
     }
     let name = &skill.id.name;
-    // A word that is none is an error where the values are read.
+    // An invalid word is reported where the values are read.
     let granted = args.allow_env.iter().filter(|word| word.contains(':'));
     let granted = granted.map(|word| SkillFlag::of_allow_env(word));
     if let Some(other) = args

@@ -94,7 +94,7 @@ pub(super) fn bearer(variable: &str, server: &Url) -> anyhow::Result<HeaderValue
         format!("{variable} is not set; it holds the API key, or name another variable by --key-env")
     })?;
     let mut key = HeaderValue::try_from(format!("Bearer {key}"))
-        .with_context(|| format!("{variable}: not a key that a header can carry"))?;
+        .with_context(|| format!("{variable}: the key contains characters that are not allowed in a header"))?;
     key.set_sensitive(true);
     let host = server.host_str().unwrap_or_default();
     if server.scheme() == "http" && !is_local(host) {
@@ -178,7 +178,7 @@ impl SkillsApi {
                 _ => return Ok(found),
             }
         }
-        bail!("{}: a list of more than {} items", self.base, PAGE * PAGES_MAX)
+        bail!("{}: the list has more than {} items", self.base, PAGE * PAGES_MAX)
     }
 
     /// The zip of a skill's default version.

@@ -1,4 +1,4 @@
-//! The one place that writes to the terminal.
+//! All output to the terminal; no other module writes to it.
 //!
 //! Names of files and models, and what programs write, come from others: control characters in them would move the
 //! cursor, change the title, or pretend to be another line. They are shown as escapes.
@@ -18,7 +18,7 @@ static SERVED: OnceLock<LineWriter> = OnceLock::new();
 ///
 /// Errors: the system gives no thread for it.
 pub fn serve_lines() -> std::io::Result<LineWriterGuard> {
-    let left_out = |count| format!("({count} lines were left out: they were not read as fast as they came)");
+    let left_out = |count| format!("({count} lines were dropped: the terminal or pipe did not read them fast enough)");
     let (lines, guard) = LineWriter::start(std::io::stdout(), left_out)?;
     // A second call changes nothing.
     let _ = SERVED.set(lines);

@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::explicit_flags::ExplicitFlags;
 use super::run_cluster::{client, timed};
 use super::trace_text::{list, page};
-use super::typed::TypedFlags;
 use super::{Output, terminal};
 use crate::counted::counted;
 
@@ -40,7 +40,7 @@ const PODS_MAX: u32 = 5_000;
 #[derive(Debug, Args)]
 pub struct TraceArgs {
     #[command(flatten)]
-    typed: TypedFlags,
+    typed: ExplicitFlags,
     /// Id of the request, from the response header x-knack-request-id, the log or an exemplar; without it, the last requests
     /// are listed
     request_id: Option<String>,
@@ -87,7 +87,7 @@ pub async fn trace(args: TraceArgs) -> anyhow::Result<ExitCode> {
         Some(namespace) => format!("{} in namespace {namespace}", counted(found.asked, "gateway")),
     };
     if found.errors.len() == found.asked {
-        bail!("nothing was learned from {where_asked}");
+        bail!("no answer was received from {where_asked}");
     }
     match (&args.request_id, found.answers.as_slice()) {
         (Some(id), []) => bail!(

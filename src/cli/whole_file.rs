@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// The mode of a new file, of which the umask takes away.
 const MODE: u32 = 0o666;
 
-/// Writes a file beside its place, and moves it there: an error, such as that of a full disk, leaves what was there before.
+/// Writes a temporary file in the same folder and renames it: an error, such as that of a full disk, leaves what was there before.
 /// A device, a pipe, or what a link stands for is written as it is.
 pub(super) async fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let (path, bytes) = (path.to_owned(), bytes.to_vec());

@@ -17,7 +17,7 @@ pub(super) async fn owner(client: &Client, namespace: &str) -> Option<OwnerRefer
     match within(CALL_TIMEOUT, asked).await {
         Ok(review) => reference(&review.status?.user_info?, namespace),
         Err(error) => {
-            warn!(%error, "the controller's ServiceAccount is unknown: lasting objects get no owner and outlive the installation");
+            warn!(%error, "the controller's ServiceAccount cannot be determined: the Lease, Secrets and ConfigMaps of the installation get no owner and remain after it is uninstalled");
             None
         }
     }

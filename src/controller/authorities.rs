@@ -70,7 +70,7 @@ struct Failure {
     next: Instant,
 }
 
-/// What was written or found right, where and when, and what could not be, by the uid of the namespace.
+/// The namespaces whose copy was written or found correct, with the time, and those whose copy could not be written, by uid.
 #[derive(Debug, Default)]
 struct CheckedNamespaces {
     right: BTreeMap<String, (String, Instant)>,
@@ -99,7 +99,7 @@ impl CheckedNamespaces {
         before.map(|before| before.text)
     }
 
-    /// Those of `asking` to look at now; the others that were looked at are forgotten.
+    /// The namespaces of `asking` that are due now. Namespaces that are not in `asking` are forgotten.
     fn due(&mut self, asking: Vec<SidecarNamespace>, bundle: &str, now: Instant) -> Vec<SidecarNamespace> {
         let mut before = std::mem::take(&mut self.right);
         let mut failed = std::mem::take(&mut self.failed);

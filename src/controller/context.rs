@@ -146,7 +146,7 @@ pub(super) struct Memory {
     stalled: Mutex<HashMap<String, Failure>>,
     uploads: Mutex<HashMap<String, Versions>>,
     superseded: Mutex<HashMap<String, String>>,
-    /// By uid of a skill and number of a version: why the version is not served, as it was told.
+    /// By uid of a skill and number of a version: the last reported reason why the version is not served.
     undelivered: Mutex<HashMap<(String, u32), String>>,
     fences: Mutex<HashMap<Name, Fence>>,
     /// How often runtimes were asked to look again, whichever they were.
@@ -237,7 +237,7 @@ impl Memory {
         true
     }
 
-    /// Only these versions of a skill are chosen: the failure of another one is told again once it is.
+    /// Forgets the failures of versions that are not chosen: once one is chosen again, its failure is reported again.
     pub(super) fn forget_unchosen(&self, uid: &str, chosen: &[u32]) {
         let mut told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
         if !told.is_empty() {
@@ -245,7 +245,7 @@ impl Memory {
         }
     }
 
-    /// A version of a skill is served: the next failure of it is told again.
+    /// A version of a skill is served: its next failure is reported again.
     pub(super) fn forget_undelivered(&self, uid: &str, version: u32) {
         let mut told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
         told.remove(&(uid.to_owned(), version));

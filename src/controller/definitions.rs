@@ -12,8 +12,8 @@ use super::settings::{CRD_PAUSE, ControllerSettings};
 use super::streams::scoped;
 use crate::api_call::{CALL_TIMEOUT, within};
 
-/// Waits until the API server serves both definitions. Log and `/readyz` say why it waits, and say it anew when the reason is
-/// another: a connection that is refused at the start hides no missing definition.
+/// Waits until the API server serves both definitions. Log and `/readyz` say why it waits, and again when the
+/// reason changes: a connection that is refused at the start does not hide a missing definition.
 pub(super) async fn wait(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
     let mut told = None;
     loop {

@@ -22,7 +22,7 @@ pub(super) async fn publish(recorder: &Recorder, object: &ObjectReference, verdi
         secondary: None,
     };
     if let Err(error) = within(CALL_TIMEOUT, recorder.publish(&event, object)).await {
-        warn!(%error, "event");
+        warn!(%error, "an Event could not be written");
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) const RESYNC: Duration = Duration::from_hours(1);
 /// The fence of a runtime is checked this often: nothing reports changes of it, and watching policies everywhere would
 /// need rights in namespaces where no code runs.
 pub(super) const FENCE_LOOK: Duration = Duration::from_mins(1);
-/// What sidecars trust is looked at this often: a copy that was deleted or changed is back within this time.
+/// Interval between checks of the authorities that sidecars trust: a copy that was deleted or changed is restored within it.
 pub(super) const AUTHORITIES_LOOK: Duration = Duration::from_mins(1);
 /// Most characters of a description in a status, which is what a listing shows at most.
 pub(super) const DESCRIPTION_MAX: usize = 1024;

@@ -81,7 +81,7 @@ where
     let labels = config.label_selector.clone().unwrap_or_default();
     watcher(api, config).default_backoff().inspect(move |event| {
         if let Err(error) = event {
-            warn!(%resource, %labels, %error, "a watch failed; it is tried again");
+            warn!(%resource, %labels, %error, "a watch failed; retrying");
         }
     })
 }

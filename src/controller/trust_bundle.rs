@@ -90,7 +90,7 @@ impl TrustBundle {
             if let Some(found) = present.as_ref().and_then(|present| judge(present, authorities)) {
                 return Ok(found);
             }
-            // A version that is not served has no object either: the write tells.
+            // If the API server does not serve this version, the write fails, and the next version is tried.
             match self.apply(version, authorities).await {
                 Ok(()) => return Ok(BundleOutcome::Written),
                 Err(error) if error.code() == Some(404) => {}

@@ -76,7 +76,7 @@ where
     {
         Ok(_) => {}
         Err(error) if error.status() == Some(422) => {
-            warn!(kind = %K::kind(&()), namespace, name, message = %verdict.message, %error, "no status can be written");
+            warn!(kind = %K::kind(&()), namespace, name, message = %verdict.message, %error, "the status could not be written");
             events::publish(&context.recorder, &object.object_ref(&()), &verdict).await;
         }
         Err(error) => return Err(error),

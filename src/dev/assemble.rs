@@ -11,7 +11,7 @@ use knack_skill::model::SkillRef;
 use knack_skill::problem::Profile;
 
 use super::discover::DiscoveredSources;
-use super::repeated::repeated;
+use super::duplicates::repeated;
 use super::runtime::{self, package_rules, version_refused};
 use super::search::SkillFlag;
 
@@ -24,7 +24,7 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
         values.retain(|known| !found.given.contains(known));
         values.extend(found.given.iter().cloned());
     }
-    // Those of the settings that were served last are found anew.
+    // Skills of the last settings that are not served are determined again.
     settings.unserved.clear();
     let again = repeated(&found.skills, |source| &source.id);
     let mut sources: Vec<&SkillSource> = Vec::new();
@@ -88,7 +88,7 @@ fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<Source
     unknown.map(report).collect()
 }
 
-/// What is served of a source.
+/// Which revision of a source is served.
 enum Verdict {
     /// The source as it is.
     Served,
@@ -103,7 +103,7 @@ fn verdict(settings: &RuntimeSettings, source: &SkillSource, last: &LastGood) ->
         return Verdict::NotServed(reason);
     }
     if let Some(why) = other_version(settings, source, last) {
-        // As on a cluster: the last revision that the pin takes goes on.
+        // As on a cluster, the last revision that the pin accepts is still served.
         let before = last.skill(&source.id);
         let is_taken =
             before.is_some_and(|skill| version_refused(settings, &source.id, skill.version.as_deref()).is_none());
@@ -254,7 +254,7 @@ spec:
                 Some(format!("skill word is not served: {other} ^3")),
             ),
             (GOOD, "2.0.0", "^2", Some("2.0.0"), None),
-            // Of a broken source the last good revision is what a pin is asked about.
+            // For a broken source, the pin is compared with the last good revision.
             (
                 BROKEN,
                 "1.0.0",

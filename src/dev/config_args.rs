@@ -27,7 +27,7 @@ impl ConfigArgs {
     pub(crate) fn given_to(&self) -> impl Iterator<Item = SkillFlag> {
         let words = [("--set", &self.set), ("--set-env", &self.set_env)];
         words.into_iter().flat_map(|(flag, words)| {
-            // A word that is none is an error where the values are read.
+            // An invalid word is reported where the values are read.
             let parsed = words.iter().filter_map(move |word| parts(flag, word).ok());
             parsed.map(move |(skill, name, _)| SkillFlag {
                 flag: format!("{flag} {skill}.{name}"),

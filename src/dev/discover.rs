@@ -39,7 +39,7 @@ pub struct DiscoveredSources {
     pub reports: Vec<SourceReport>,
     /// Origins that failed as a whole, so that what they gave before can be kept.
     pub failed: Vec<String>,
-    /// What a user named and could not be read, or only without a part that may be a SkillRuntime.
+    /// Errors of sources that a user named: they cannot be read, or a part that may be a SkillRuntime cannot.
     pub named_failed: Vec<SourceReport>,
     /// Values of configuration that a person gives, over those of the runtime.
     pub given: Vec<SkillConfig>,
@@ -117,7 +117,7 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
                 let unread = || format!("cannot be read: {error}");
                 found.fail_named(origin, problem.map_or_else(unread, |problem| problem.to_string()));
                 if is_skill_file(path) {
-                    // What it gave is under the name of its folder.
+                    // The origin of its skills is its folder.
                     found.failed.push(parent_of(path).display().to_string());
                 }
             }
@@ -390,7 +390,7 @@ fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
         .or(image.map(|image| ("image", image)));
     if let Some((field, value)) = asked {
         all.push(format!(
-            "spec.sandbox.{field} {value} has an effect only in a cluster; here code has the programs of this machine"
+            "spec.sandbox.{field} {value} has an effect only in a cluster; here code uses the programs of this machine"
         ));
     }
     all

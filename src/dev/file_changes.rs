@@ -29,7 +29,7 @@ pub(super) fn parent_of(file: &Path) -> &Path {
     parent.unwrap_or(Path::new("."))
 }
 
-/// What has changed since it was read.
+/// Reports changes of files since they were read.
 #[derive(Debug)]
 pub(super) struct FileChanges {
     queue: OwnedFd,

@@ -6,13 +6,13 @@ mod config_args;
 mod config_maps;
 mod discover;
 mod discovery;
+mod duplicates;
 mod file_changes;
 mod folder;
 mod history;
 mod local;
 mod printing;
 mod ready_skills;
-mod repeated;
 mod runtime;
 mod search;
 mod start_settings;
@@ -32,10 +32,10 @@ pub use discover::{
     DiscoveredSources, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
 use discovery::ServedSkills;
+pub(crate) use duplicates::{repeated, repeated_name};
 pub(crate) use local::executor as local_executor;
 use printing::{announce, greet, print_snapshot};
 use ready_skills::ReadySkills;
-pub(crate) use repeated::{repeated, repeated_name};
 pub(crate) use runtime::{config_values, package_rules};
 pub use search::Search;
 pub(crate) use search::SkillFlag;
@@ -118,7 +118,7 @@ pub struct DevArgs {
     /// Serve the Skills APIs (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) and keep uploaded skills in this folder
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
     registry: Option<PathBuf>,
-    /// Model of runs of skills (POST /api/v1/skills/{name}/run) that name none; they go to the OpenAI API
+    /// Model for runs of skills (POST /api/v1/skills/{name}/run) that name no model; requests go to the OpenAI API
     #[arg(long, value_name = "MODEL", env = "KNACK_RUN_MODEL", requires = "registry")]
     run_model: Option<String>,
     #[command(flatten)]
@@ -136,7 +136,7 @@ pub struct DevArgs {
     /// Memory for hidden turns between requests, MiB
     #[arg(long, value_name = "MIB", default_value_t = TURNS_DEV_BYTES >> 20)]
     record_store_mib: usize,
-    /// Write the port to this file once it is served
+    /// Write the port number to this file once the gateway listens
     #[arg(long, value_name = "FILE")]
     print_port_file: Option<PathBuf>,
 }
@@ -425,7 +425,7 @@ fn packages(
         return (search, None);
     }
     let offer = match Uv::find() {
-        // Nor where the runtime does not allow it.
+        // Nor is the standard environment given where the runtime does not allow it.
         Ok(_) if rules.forbidden(true).is_some() => declared_packages,
         Ok(_) if rules.gives_standard() => declared_or_given,
         Ok(_) => declared_or_standard,

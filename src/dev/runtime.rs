@@ -87,7 +87,7 @@ pub(crate) fn package_rules(found: &[(String, SkillRuntimeManifest)]) -> anyhow:
     Ok(rules.unwrap_or_default())
 }
 
-/// Those among which the first is served: those marked default, else all.
+/// The runtimes of which the first is served: those marked default, else all.
 fn candidates(found: &[(String, SkillRuntimeManifest)]) -> Vec<&(String, SkillRuntimeManifest)> {
     let marked: Vec<_> = found.iter().filter(|(_, manifest)| manifest.spec.default).collect();
     if marked.is_empty() {

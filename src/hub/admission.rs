@@ -81,7 +81,7 @@ pub fn read(post: &ExecutionPost) -> Result<(ExecutionId, Vec<SkillRef>), HubRef
         }
     }
     if post.skill.is_some_and(|index| index >= post.mounts.len()) {
-        return Err(invalid("skill: not an index of mounts".to_owned()));
+        return Err(invalid("skill: must be an index into mounts".to_owned()));
     }
     if let WorkingDirectoryLine::Skill(name) = &post.working_directory
         && !post.mounts.iter().any(|mount| mount.mount == *name)

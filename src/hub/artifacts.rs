@@ -136,7 +136,7 @@ pub enum ArtifactError {
     #[error("{0}")]
     Api(String),
     /// The process holds too many bytes for others at this moment.
-    #[error("the skill's content has no room in memory at this moment: {0}")]
+    #[error("not enough memory for the skill's content at this moment: {0}")]
     NoRoom(OverBudget),
     /// It is incomplete or damaged, or the hub may not read it.
     #[error("{0}")]
@@ -323,7 +323,7 @@ impl Artifacts {
         Ok(self.keep_in(Some(room), content))
     }
 
-    /// The lock of all whose revision has this place in the table of locks.
+    /// The lock for a revision; several revisions share a lock of the table.
     fn stripe(&self, wanted: &ServedRevision) -> &tokio::sync::Mutex<()> {
         let mut hasher = std::hash::DefaultHasher::new();
         (&wanted.skill, &wanted.revision).hash(&mut hasher);

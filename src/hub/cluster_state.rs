@@ -162,7 +162,7 @@ impl<K: ServedObject> WatchedObjects<K> {
                 let listing = self.pending.entry(scope.map(str::to_owned)).or_default();
                 let (key, uid) = (key(&meta), meta.uid);
                 raise(&mut listing.seen, meta.resource_version);
-                // Of another object of this name nothing is known.
+                // An earlier object of this name, with another uid, does not count.
                 let known = self.objects.get(&key).filter(|known| known.meta().uid == uid);
                 listing
                     .objects

@@ -42,8 +42,8 @@ pub struct Executors {
     retiring: Arc<Retiring>,
 }
 
-/// Executors of runtimes that are gone, until they have let go. One of a namesake has the same Lease and holder, and could not be
-/// told from them there.
+/// Executors of runtimes that are gone, until they have released their Lease. The executor of a new runtime with the same name
+/// would have the same Lease and holder, and could not be distinguished from the old one.
 #[derive(Default)]
 struct Retiring {
     names: Mutex<HashSet<RuntimeName>>,
@@ -207,13 +207,13 @@ impl Executors {
                 match running.get_mut(&name) {
                     Some(entry) => {
                         if let Err(stop) = self.judge(entry, runtime) {
-                            tracing::debug!(runtime = %name, why = %stop.why, "a runtime is not served now");
+                            tracing::debug!(runtime = %name, why = %stop.why, "a runtime is not served");
                         }
                     }
                     None if runtime_state(runtime, None) != RuntimeState::Serves => {}
                     None if self.retiring.holds(&name) => {}
                     None => {
-                        tracing::info!(runtime = %name, "a runtime is served");
+                        tracing::info!(runtime = %name, "serving a runtime");
                         let executor =
                             JobExecutor::new(self.clients.clone(), self.resolved(runtime), self.job_settings.clone());
                         let entry = Running {

@@ -72,7 +72,7 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
     // -1 is what the definition writes before the first reconcile.
     let observed = status.and_then(|status| status.observed_generation).unwrap_or(-1);
     let Some(ready) = ready.filter(|_| observed >= 0) else {
-        return stops(format!("{name} waits for the controller, which has not seen it yet"));
+        return stops(format!("{name} was not processed by the controller yet"));
     };
     if ready.status != "True" {
         return stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
@@ -124,7 +124,7 @@ fn grants(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> [Check; 2] {
     ]
 }
 
-/// What stands around a run, and who reads its output.
+/// The settings that isolate a run, and who may read its output.
 fn isolation(old: &RuntimeSandbox, new: &RuntimeSandbox) -> [Check; 5] {
     [
         (
@@ -252,8 +252,8 @@ mod tests {
         for (now, observed, ready, served, expected) in [
             (&plain, 2, "True", None, "serves"),
             (&plain, 2, "True", Some(&grant), "serves"),
-            (&plain, -1, "", None, "has not seen it"),
-            (&plain, -1, "Unknown", None, "has not seen it"),
+            (&plain, -1, "", None, "was not processed by the controller yet"),
+            (&plain, -1, "Unknown", None, "was not processed by the controller yet"),
             // The fence is missing, even if the runtime was served before.
             (&plain, 2, "False", Some(&plain), "NetworkPolicy x is not ours"),
             (&plain, 1, "False", Some(&plain), "NetworkPolicy x is not ours"),

@@ -112,7 +112,7 @@ impl Metrics {
         );
         registry.register(
             "execution_duration_seconds",
-            "From the POST to the end of the run",
+            "Time from the POST of an execution to the end of its run",
             self.duration.clone(),
         );
         registry.register("warm_pods", "Warm pods that are ready, by runtime", self.warm.clone());
@@ -121,7 +121,7 @@ impl Metrics {
             "Warm pods that should be ready at this moment, by runtime",
             self.wanted.clone(),
         );
-        registry.register("running", "Executions that run, by runtime", self.running.clone());
+        registry.register("running", "Running executions, by runtime", self.running.clone());
         registry.register(
             "queued",
             "Executions that wait for a slot, by runtime",
@@ -132,10 +132,14 @@ impl Metrics {
     fn register_catalogs(&self, registry: &mut Registry) {
         self.skill_uses.register(registry);
         registry.register("catalog_streams", "Open catalog streams", self.streams.clone());
-        registry.register("views_built", "Views made from all skills", self.views.built.clone());
+        registry.register(
+            "views_built",
+            "Catalog views built from all skills",
+            self.views.built.clone(),
+        );
         registry.register(
             "views_patched",
-            "Views made from an earlier view and the changes since",
+            "Catalog views built from an earlier view and the changes since",
             self.views.patched.clone(),
         );
         self.listener.register(registry, "listener");
@@ -159,12 +163,12 @@ impl Metrics {
         );
         registry.register(
             "memory_held_bytes",
-            "Bytes held for others: bodies, waiting runs, results, content of skills",
+            "Bytes of the memory budget in use: request bodies, waiting runs, results, content of skills",
             self.memory_held.clone(),
         );
         registry.register(
             "memory_budget_bytes",
-            "Bytes that may be held for others, by the memory limit",
+            "Memory budget in bytes, derived from the memory limit",
             self.memory_total.clone(),
         );
     }

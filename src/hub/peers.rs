@@ -72,7 +72,7 @@ pub(super) async fn follow(client: Client, namespace: String, peers: watch::Send
                 if let Some(ready) = slices.take(event) {
                     let replicas = ready.len();
                     if peers.send_if_modified(|peers| peers.see(ready, Instant::now())) {
-                        tracing::info!(replicas, "replicas of the hub");
+                        tracing::info!(replicas, "the replicas of the hub changed");
                     }
                 }
             }

@@ -74,7 +74,7 @@ pub fn begin(
             .is_err()
         {
             tracing::warn!(
-                "some content of Skills could not be read within {} s; what is served goes without it until it is read",
+                "some content of Skills could not be read within {} s; catalogs are served without it until it is read",
                 READ_WITHIN.as_secs()
             );
         }

@@ -28,7 +28,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Of a pod that is bound now.
+    /// The pace for a pod that was bound to its node at `bound`.
     pub(super) fn new(bound: Instant) -> Self {
         Self {
             bound,

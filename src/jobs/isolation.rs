@@ -139,7 +139,7 @@ async fn probe(
     match launcher.cluster.create(&job_spec(resolved, &identity)).await {
         Ok(uid) => launcher.index.bind(&identity.name, uid),
         Err(error) => {
-            tracing::warn!(%error, "the isolation probe could not be made");
+            tracing::warn!(%error, "the Job of the isolation probe could not be created");
             return (None, None);
         }
     }

@@ -41,7 +41,7 @@ pub(super) struct JobExecution {
 }
 
 impl JobExecution {
-    /// That of a request.
+    /// The record of a request.
     pub(super) fn of(request: &JobRequest) -> Self {
         Self {
             id: request.execution.id,
@@ -90,7 +90,7 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// That of the end of a run. Where the run has not started, the next owner refuses nothing for its Job.
+    /// The record of the end of a run. If the run has not started, the next owner refuses no ids because of its Job.
     pub(super) fn of_end(end: &RunEnd) -> Self {
         match end {
             RunEnd::Ended(result) => Self::of_result(result),
@@ -102,7 +102,7 @@ impl Summary {
         }
     }
 
-    /// That of an outcome, which does not tell whether a run has started.
+    /// The record of an outcome, which does not show whether a run has started.
     pub(super) fn of(outcome: &Outcome) -> Self {
         match outcome {
             Ok(result) => Self::of_result(result),

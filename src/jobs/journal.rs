@@ -67,7 +67,7 @@ impl Journal {
         self.result.is_none() && self.over.is_none()
     }
 
-    /// The run as it stands, where it ended with its pod: `exit` says how, after how long. `None`: the journal does not
+    /// The run as far as the journal shows it, where it ended with its pod: `exit` says how, after how long. `None`: the journal does not
     /// show that this run began, and all of it.
     pub(super) fn without_result(
         self,
@@ -94,7 +94,7 @@ impl Journal {
     pub fn take(&mut self, line: &[u8]) -> Option<FromRunner> {
         let frame = match self.reader.read(line) {
             Incoming::Frame(frame) => frame,
-            // Of a container that was started again, what the one before did is in another log.
+            // The container was restarted: the log of the previous one is another file.
             Incoming::Gap { .. } | Incoming::Unproven(FromRunner::Restarted {}) => {
                 self.is_damaged = true;
                 return None;
@@ -109,7 +109,7 @@ impl Journal {
             // Its report of its own end no longer counts.
             return None;
         }
-        // First: a result after a part of a file is none.
+        // Before the result is looked at: a result after an incomplete file is invalid.
         if let Err(error) = self.collected.take(frame.clone()) {
             self.over = Some(error);
             self.is_damaged = true;

@@ -151,13 +151,13 @@ impl Ownership {
                 return TermEnd::GivenUp(None);
             }
         };
-        tracing::info!(runtime = %resolved.reference(), "owns the runtime");
+        tracing::info!(runtime = %resolved.reference(), "this replica owns the runtime");
         self.state.send_replace(ServingState::Serving(Arc::clone(&term)));
         // An edit that came during the takeover.
         term.renew();
         tokio::select! {
             () = LeaseHolder::lost(holder) => {
-                tracing::warn!(runtime = %resolved.reference(), "lost the runtime");
+                tracing::warn!(runtime = %resolved.reference(), "this replica lost the Lease of the runtime");
                 self.state.send_replace(ServingState::Standby { owner: None });
                 over.cancel();
                 term.pool.abandon();

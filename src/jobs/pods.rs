@@ -260,7 +260,7 @@ async fn run(index: Arc<PodIndex>, api: Api<Pod>, config: watcher::Config) {
                 index.apply(&pod);
             }
             Ok(Event::Delete(pod)) => index.remove(&pod),
-            Err(error) => tracing::warn!(%error, "the watch of sandbox pods failed; it is tried again"),
+            Err(error) => tracing::warn!(%error, "the watch of sandbox pods failed; retrying"),
         }
     }
 }

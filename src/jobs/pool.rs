@@ -316,7 +316,7 @@ fn key(resolved: &ResolvedRuntime, kind: &PodKind) -> String {
     pool_key(resolved, kind.image(resolved), &resolved.resources, &kind.env)
 }
 
-/// The place of the pod to use, of those in the order of their age with what their nodes allow; `None` is one that does not fit.
+/// The index of the pod to use. `pods`: the pods in the order of their age, each with what its node allows; `None`: it does not fit.
 /// One that may be used at once comes before one that may be used soon, and of equal ones the oldest. None on a node that lets
 /// sandboxes out, or of which nothing is known.
 fn best(pods: impl Iterator<Item = Option<Clearance>>) -> Option<usize> {
@@ -426,7 +426,7 @@ async fn refill(pool: Arc<Pool>) {
                 pool.put(kind, key, sandbox);
             }
             Err(error) => {
-                tracing::warn!(runtime = %resolved.reference(), %error, "a pod of the pool could not be made");
+                tracing::warn!(runtime = %resolved.reference(), %error, "a warm pod could not be created");
                 if kind.is_on_demand() {
                     // Its Secret or its image may be gone. The next run with it gets the error; pods of other kinds are started
                     // meanwhile.

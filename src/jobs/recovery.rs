@@ -121,7 +121,7 @@ pub(super) async fn recover(
         .map(|facts| look(launcher, facts, open_until))
         .buffer_unordered(READERS);
     let mut takeover = Takeover {
-        // What is known of one pod says nothing of another one of its Job.
+        // Jobs with several pods are kept: what is known of one pod says nothing about the others.
         kept: seen
             .into_iter()
             .filter(|(_, pods)| *pods > 1)
@@ -179,7 +179,7 @@ impl Takeover {
             JournalContent::Idle(facts) if facts.is_over() => {}
             JournalContent::Idle(facts) => self.idle.push(facts),
             JournalContent::Foreign(facts, id) => {
-                tracing::warn!(%id, pod = %facts.name, "a run of a hub with another journal key: its result is lost");
+                tracing::warn!(%id, pod = %facts.name, "the journal of a run has another key than this hub's: the run's result is lost");
                 records.refuse(id);
                 if self.kept.insert(facts.job.clone()) {
                     // The pod goes, and the journal with it.
@@ -229,7 +229,7 @@ async fn look(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> Jour
             // No container yet: nothing has run.
             Err(error) if journal::is_before_container(&error) => return JournalContent::Idle(facts),
             Err(error) => {
-                tracing::warn!(pod = %facts.name, %error, "a journal cannot be read now");
+                tracing::warn!(pod = %facts.name, %error, "a journal could not be read; retrying");
                 if Instant::now() + READ_RETRY >= open_until {
                     return JournalContent::Unreadable(facts);
                 }
@@ -239,7 +239,7 @@ async fn look(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> Jour
     }
 }
 
-/// Below what unknown ids may be of the run of a pod that went before it was read. An owner that ends a pod that has run nothing
+/// The time below which an unknown id may belong to the run of a pod that is gone and was not read. An owner that ends a pod that has run nothing
 /// deletes its Job first, or the Job says so; a pod that is lost with its node, or deleted by others, leaves its Job.
 async fn floor_of(launcher: &Launcher, gone: &PodFacts) -> Duration {
     match call(launcher.cluster.jobs.get_metadata_opt(&gone.job)).await {
@@ -277,8 +277,8 @@ fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalConte
     }
 }
 
-/// What the Jobs of earlier owners record. `pods` were seen before: a Job that was listed may have been deleted since, with its
-/// pod.
+/// The executions that the Jobs of earlier owners record. `pods` were listed before the Jobs: a Job may have been deleted since,
+/// with its pod.
 async fn past_of_jobs(
     launcher: &Launcher,
     resolved: &ResolvedRuntime,

@@ -70,8 +70,8 @@ impl PastExecutions {
     }
 }
 
-/// Below what unknown ids may be of the run of a pod that went before its journal was read. One that was never bound to a node,
-/// and a probe, ran nothing.
+/// The time below which an unknown id may belong to the run of a pod that is gone and whose journal was not read. A pod that was
+/// never bound to a node, and a probe, ran nothing.
 pub(super) fn floor_of_gone(pod: &PodFacts, now: Duration) -> Duration {
     if pod.is_probe || pod.node.is_none() {
         return Duration::ZERO;

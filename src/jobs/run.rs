@@ -184,7 +184,7 @@ async fn converse_within(
     }
 }
 
-/// What is determined of a run, unless it is given up on first.
+/// The result of `determine`, unless the run is abandoned first.
 async fn unless_given_up(
     launcher: &Launcher,
     pod: &PodRef,
@@ -386,7 +386,7 @@ pub(super) async fn determine_end(
                 }
             }
             Ok(Err(error)) => {
-                tracing::debug!(pod = %pod.pod, %error, "a journal cannot be read now");
+                tracing::debug!(pod = %pod.pod, %error, "a journal could not be read; retrying");
                 if pod.state.borrow().is_gone && journal::is_not_found(&error) {
                     // No journal is left to prove that nothing ran. That of a pod that is there may come back with its kubelet.
                     return over(launcher, pod, true).await;

@@ -1,4 +1,4 @@
-//! Makes a Job of a runtime: the one place that defines a sandbox pod.
+//! Builds the Job of a runtime; sandbox pods are defined only here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -103,8 +103,8 @@ pub fn job_spec(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Job {
     }
 }
 
-/// Key of the pool that a pod of these settings belongs to: 10 hex digits over all that its Job and its runner are made of. What
-/// is told of an interpreter and of packages is the same for all of them, and not in the label.
+/// Key of the pool that a pod of these settings belongs to: 10 hex digits over everything that decides about its Job and
+/// its runner. The settings of interpreters and packages are the same for all pods of the pool, and are not part of it.
 #[must_use]
 pub fn pool_key(resolved: &ResolvedRuntime, image: &str, resources: &PodResources, env: &[EnvGrant]) -> String {
     let requirements = PodRequirements {

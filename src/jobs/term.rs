@@ -370,7 +370,7 @@ impl Term {
             if matches!(error, ExecutionError::Invalid(_) | ExecutionError::NotOwner { .. }) || tried >= MAX_PODS {
                 return Err(error);
             }
-            tracing::warn!(%error, "a pod failed before the run started; another one is tried");
+            tracing::warn!(%error, "a pod failed before the run started; trying another one");
         }
     }
 
@@ -507,7 +507,7 @@ fn requirements(resolved: &ResolvedRuntime, request: &JobRequest) -> PodRequirem
 fn placed(start: StartKind, is_of_pool: bool) -> Event {
     Event::Placed {
         start,
-        note: (!is_of_pool).then(|| "the skill asks for another pod than the pool holds".to_owned()),
+        note: (!is_of_pool).then(|| "the skill needs a pod of another kind than the warm ones".to_owned()),
     }
 }
 

@@ -20,10 +20,10 @@ const THREAD: &str = "leases";
 #[derive(Debug, thiserror::Error)]
 pub enum KeeperError {
     /// The operating system gives no thread, or no means to wait for sockets.
-    #[error("no thread for Leases can be started: {0}")]
+    #[error("cannot start the thread that renews Leases: {0}")]
     Thread(#[from] std::io::Error),
     /// The configuration has no usable TLS or authentication.
-    #[error("no client for Leases can be made: {0}")]
+    #[error("cannot create the Kubernetes client for Leases: {0}")]
     Client(#[source] Box<kube::Error>),
 }
 

@@ -36,7 +36,7 @@ struct Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        // What cannot be removed is removed by the next build of the same environment, or by a prune.
+        // Files that remain are removed by the next build of the same environment, or by a prune.
         let _ = layout::remove(&self.path);
     }
 }
@@ -207,7 +207,7 @@ impl Builder {
         }))
     }
 
-    /// Makes the environment in a folder of its own and moves it to its place.
+    /// Builds the environment in a temporary folder and renames it to its final path.
     async fn build(&self, key: &Key, lock: &Lock, node: Option<&NodeLock>, alone: File) -> Result<(), BuildError> {
         let (store, wanted) = (self.store.clone(), key.clone());
         let stage = blocking(move || {

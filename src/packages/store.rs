@@ -206,7 +206,7 @@ impl Store {
         Ok(path)
     }
 
-    /// Moves a finished environment to its place, whole or not at all. Blocks.
+    /// Renames a finished environment to its final path, whole or not at all. Blocks.
     pub(super) fn publish(&self, key: &Key, prefix: &Path, kept: &EnvironmentInfo) -> io::Result<()> {
         let home = self.home(key);
         fs::write(prefix.join(ABOUT), serde_json::to_vec(kept)?)?;

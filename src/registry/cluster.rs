@@ -228,7 +228,7 @@ impl Cluster {
         self.note(&created);
         // They are the skill's as soon as it names them; the sweep gives them to it if this does not.
         if let Err(error) = contents.give_to(uploaded.all_config_maps(), &created).await {
-            tracing::warn!(%error, "content of an uploaded skill has no owner yet");
+            tracing::warn!(%error, "the ConfigMaps of an uploaded skill have no owner yet; the sweep sets it later");
         }
         Ok(entry)
     }
@@ -327,7 +327,7 @@ impl Cluster {
                 continue;
             };
             self.note(&written);
-            // What another writer has made of it meanwhile is that one's to tidy.
+            // If another writer has changed it meanwhile, that writer removes the old objects.
             if UploadedSkill::of(&written).as_ref() == Some(&after) {
                 self.tidy(&written, (&before, &after)).await;
             }

@@ -16,7 +16,7 @@ use crate::hub::decoded::Undecoded;
 /// How long a deleted object counts as deleted even if a watch still reports it: a watch may lag.
 const GONE_FOR: Duration = Duration::from_mins(10);
 
-/// The place of a skill in a list: the millisecond of its making, then its id.
+/// The position of a skill in a list: the millisecond of its creation, then its id.
 type ListPosition = (i64, String);
 
 /// The Skills of the cluster.
@@ -37,7 +37,7 @@ struct NamespaceSkills {
     objects: BTreeMap<String, Arc<RegistryObject>>,
     /// Names of skills, versions left out, in the order of their making.
     order: BTreeMap<ListPosition, String>,
-    /// Their places by id.
+    /// Their positions by id.
     positions: HashMap<String, ListPosition>,
     /// Bytes of all uploaded versions.
     bytes: u64,
@@ -233,7 +233,7 @@ fn bytes(known: &RegistryObject) -> u64 {
     }
 }
 
-/// The place of a skill. That of an uploaded one is in its id, so that it is known after its deletion, too.
+/// The position of a skill. An uploaded skill has it in its id, so that it is known after its deletion, too.
 fn position(entry: &SkillEntry) -> ListPosition {
     position_of_id(&entry.id).unwrap_or_else(|| (entry.created.div_euclid(1000), entry.id.clone()))
 }

@@ -84,7 +84,7 @@ impl Default for Metrics {
         let requests = Family::default();
         registry.register("requests", "Requests answered, by API and status", requests.clone());
         let duration = Histogram::new(SECONDS);
-        let help = "From the head of a request to its answer";
+        let help = "Time from the head of a request to its answer";
         registry.register("request_duration_seconds", help, duration.clone());
         let swept = Counter::default();
         let help = "ConfigMaps of ended changes that were removed";
@@ -102,10 +102,10 @@ impl Default for Metrics {
         let listener = ConnectionMetrics::default();
         listener.register(&mut registry, "listener");
         let memory_held = Gauge::default();
-        let help = "Bytes held for requests: bodies, and content of skills";
+        let help = "Bytes of the memory budget in use: request bodies, content of skills";
         registry.register("memory_held_bytes", help, memory_held.clone());
         let memory_total = Gauge::default();
-        let help = "Bytes that may be held for requests, by the memory limit";
+        let help = "Memory budget in bytes, derived from the memory limit";
         registry.register("memory_budget_bytes", help, memory_total.clone());
         Self {
             registry: Mutex::new(registry),

@@ -37,7 +37,7 @@ pub(super) struct UploadedSkill {
     pub(super) shards: BTreeMap<u32, usize>,
 }
 
-/// What should be there of an entry.
+/// The objects that an entry should have.
 #[derive(Debug)]
 pub(super) struct Objects {
     /// The annotation with the entry.
@@ -242,7 +242,7 @@ pub(super) fn version_object(main: &Skill, number: u32, name: &str, spec: SkillS
     object
 }
 
-/// What the objects of a skill go with.
+/// The owner of a skill's objects: they are deleted with it.
 pub(super) fn owner(main: &Skill) -> OwnerReference {
     OwnerReference {
         api_version: API_VERSION.to_owned(),

@@ -23,7 +23,7 @@ pub(super) struct RegistryObject {
     pub(super) kind: ObjectKind,
 }
 
-/// What an object is to the registry.
+/// How the registry treats an object.
 #[derive(Debug, Clone)]
 pub(super) enum ObjectKind {
     /// A skill that was uploaded.

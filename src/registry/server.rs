@@ -142,7 +142,7 @@ async fn sweeping(state: Arc<RegistryState>, scopes: Vec<Option<String>>) {
             }
             Err(error) => {
                 state.metrics.sweep_failures.inc();
-                tracing::warn!(%error, "what ended changes have left could not be removed; trying again later");
+                tracing::warn!(%error, "ConfigMaps of ended changes could not be removed; trying again later");
             }
         }
         tokio::time::sleep(sweep::EVERY).await;

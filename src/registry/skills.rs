@@ -102,8 +102,9 @@ impl Skills {
         Ok(())
     }
 
-    /// Brings what is beside a skill to its entry: the objects of its other versions are there, and of the rest those go of
-    /// which `is_over` says so by object and number. What another change has just made for its commit must stay.
+    /// Makes the other objects of a skill match its entry: creates the missing objects of its other versions, and deletes those of
+    /// the rest for which `is_over` (by object and number) is true. Objects that another change has just created for its commit
+    /// must stay.
     pub(super) async fn bring(
         &self,
         main: &Skill,

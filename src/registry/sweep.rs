@@ -39,7 +39,7 @@ struct UploadMap {
     created: i64,
 }
 
-/// What is to do.
+/// The work of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Work {
     /// ConfigMaps that a skill names and does not own.

@@ -98,7 +98,7 @@ pub struct PackagesVerdict {
 /// An environment that a skill asks for at a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentRequest {
-    /// What it is known by.
+    /// Its key.
     pub key: String,
     /// The image that it is added to.
     pub base: String,
@@ -130,7 +130,7 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
     }
     if let Some(asked) = asked(runtime, revision, scope) {
         let verdict = of_builder(scope.environments?.get(&asked.key));
-        // Who declares nothing and asks for an image by name does not wait for what a runtime gives to others.
+        // A skill that declares no packages and asks for an image by name does not wait for the runtime's standard environment.
         let is_unasked = given.is_some() && revision.image_name.is_some() && verdict.state == State::PackagesOff;
         let is_whole = verdict.is_whole || is_unasked;
         return Some(PackagesVerdict {

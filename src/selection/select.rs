@@ -90,7 +90,7 @@ pub fn wanted_version<'a>(runtime: &'a SkillRuntime, scope: &Scope<'_>, skill: &
     not_allowed(runtime, scope, skill).is_none().then_some(wanted)
 }
 
-/// Whether a runtime can select a skill of a namespace at all: what changes elsewhere is none of its business.
+/// Whether a runtime can select a skill of a namespace at all: changes in other namespaces do not affect it.
 pub fn reaches(runtime: &SkillRuntime, scope: &Scope<'_>, namespace: &str) -> bool {
     let empty = SkillSelector::default();
     let selector = runtime.spec.skill_selector.as_ref().unwrap_or(&empty);
@@ -259,7 +259,7 @@ fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Opti
     })
 }
 
-/// The places of accepted skills that share a name, by name.
+/// The indices of accepted skills that share a name, by name.
 fn shared_names<'a>(selected: &[Selected<'a>]) -> BTreeMap<&'a str, Vec<usize>> {
     let accepted = || selected.iter().enumerate().filter(|(_, item)| item.accepted.is_ok());
     let mut counts: HashMap<&str, usize> = HashMap::with_capacity(selected.len());

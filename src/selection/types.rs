@@ -1,4 +1,4 @@
-//! What goes in and what comes out.
+//! Inputs and outputs of the selection.
 
 use std::collections::BTreeMap;
 

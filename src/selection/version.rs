@@ -42,7 +42,7 @@ pub(super) fn is_uploaded(skill: &Skill) -> bool {
     of.is_some() && of == skill.metadata.name.as_ref()
 }
 
-/// The versions that requirements choose, by their places in `versions`, which are in the order of their making and empty where
+/// The versions that requirements choose, as indices into `versions`, which are in the order of their creation and empty where
 /// there is no version: for each requirement the highest that meets it, of equal ones the one made last; of the same version
 /// that at `default`, which is not among the result. At most [`STATUS_CHOSEN_MAX`], those of the first requirements.
 pub fn chosen_versions<'w>(

@@ -94,12 +94,12 @@ fn a_compromised_runner_ends_in_an_error() {
             (
                 liar.clone(),
                 "print('large')",
-                "sent a file of another size than it said",
+                "sent a file whose size is not the announced one",
             ),
             (
                 liar.clone(),
                 "print('small')",
-                "sent a file of another size than it said",
+                "sent a file whose size is not the announced one",
             ),
             (liar, "print('half')", "sent a file that is incomplete"),
         ];

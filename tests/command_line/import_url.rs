@@ -233,11 +233,7 @@ async fn what_a_site_must_not_do_is_refused_by_name_and_nothing_is_written() {
         ("/inside.json", &[], "not a public address"),
         ("/metadata.json", &[], "not a public address"),
         ("/named.json", &[], "better: the archive holds a skill \"good\""),
-        (
-            "/typed.json",
-            &["--skill", "good"],
-            "of a type that Knack does not know",
-        ),
+        ("/typed.json", &["--skill", "good"], "its type is not supported"),
         ("/many.json", &[], "at most 50 at a time"),
         ("/many.json", &["--skill", "s99"], "no skill \"s99\"; it has s0, s1"),
         ("/old.json", &[], "the index version \"\" is not supported"),

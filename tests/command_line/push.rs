@@ -149,7 +149,12 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
         ),
         (&program, "missing", "one", "missing: nothing is at this path"),
         (&program, "good", "", "OPENAI_API_KEY is not set"),
-        (&program, "good", "line\nbreak", "not a key that a header can carry"),
+        (
+            &program,
+            "good",
+            "line\nbreak",
+            "the key contains characters that are not allowed in a header",
+        ),
         (&closed, "good", "one", "/v1/skills"),
     ] {
         let output = push(path, server, source, &[], key).await;

@@ -84,7 +84,7 @@ async fn a_call_whose_id_is_ahead_of_the_executors_clock_runs_by_that_clock() {
             let earlier = asked[0].id.time().saturating_sub(asked[1].id.time());
             assert!(earlier + Duration::from_mins(1) > AHEAD, "{earlier:?}");
         } else {
-            assert!(said.contains("in the future; set the clock"), "{said}");
+            assert!(said.contains("in the future; correct the clock"), "{said}");
             assert_eq!(asked.len(), 1, "nothing says that another id would be taken");
         }
     }

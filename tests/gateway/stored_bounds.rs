@@ -327,7 +327,7 @@ async fn a_page_of_a_list_that_does_not_come_in_time_is_waited_for_no_longer() {
             let answer = get(format!("{}/v1/chat/completions?behind_rounds=1", knack.url), "key-a").await;
             let took = begun.elapsed();
             tokio::time::resume();
-            let is_told = status == 200 || answer.text.contains("did not give the next completions");
+            let is_told = status == 200 || answer.text.contains("did not return the next page of completions");
             if (answer.status, took.as_secs(), is_told) == (status, waited, true) {
                 told.clear();
                 break;

@@ -61,7 +61,7 @@ async fn values_for_anything_but_a_declared_tool_are_refused_by_every_executor()
         (|request| request.tool = None, "declared tools only"),
         (
             |request| request.program = python("1", "steal()").program,
-            "not its command",
+            "must be its declared command",
         ),
         (
             |request| {
@@ -69,11 +69,11 @@ async fn values_for_anything_but_a_declared_tool_are_refused_by_every_executor()
                     argv: vec!["python3".into(), "-c".into(), "steal()".into()],
                 }
             },
-            "not its command",
+            "must be its declared command",
         ),
         (
             |request| request.working_directory = WorkingDirectory::Work,
-            "runs in its skill's folder",
+            "must be its skill's folder",
         ),
         (
             |request| {
@@ -98,7 +98,7 @@ async fn values_for_anything_but_a_declared_tool_are_refused_by_every_executor()
         ),
         (
             |request| drop(request.env.insert("OTHER".into(), "x".into())),
-            "does not ask for OTHER",
+            "does not declare the environment variable OTHER",
         ),
     ];
     let executor = executor(0).await;

@@ -43,7 +43,7 @@ async fn chosen_versions_meet_the_constraints_of_the_runtime() {
     }
     let (code, said) = lock(&["skills/with", "skills"]).await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("hold no SkillRuntime"), "{said}");
+    assert!(said.contains("contain no SkillRuntime"), "{said}");
 }
 
 /// The lock of requirements that no Python from this one on needs has no packages, and is accepted where they are declared.

@@ -28,7 +28,7 @@ pub enum Refusal {
     NotPublic,
     /// Another port of a host that is let through wherever it is: other services of that host are not what an administrator named.
     #[error(
-        "is another port of a configured host; only the configured port of it is connected to, and 443 where that is 80"
+        "has a port that is not configured for its host; only the configured port is allowed, and port 443 where that is 80"
     )]
     OtherPort,
 }

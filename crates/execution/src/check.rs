@@ -46,7 +46,10 @@ pub fn check(request: &ExecutionRequest) -> Result<(), ExecutionError> {
             .iter()
             .find(|other| overlap(&other.name, &mount.name))
         {
-            return invalid(format!("{:?} and {:?} are one folder", other.name, mount.name));
+            return invalid(format!(
+                "mounts {:?} and {:?} are the same folder, or one contains the other",
+                other.name, mount.name
+            ));
         }
     }
     if let WorkingDirectory::Skill(name) = &request.working_directory
@@ -101,16 +104,16 @@ fn check_tool(request: &ExecutionRequest, tool: &ToolRun) -> Result<(), Executio
         return invalid("exactly its own skill must be mounted");
     }
     if request.working_directory != WorkingDirectory::Skill(mount.name.clone()) {
-        return invalid("it runs in its skill's folder");
+        return invalid("its working directory must be its skill's folder");
     }
     if !matches!(&request.program, Program::Command { argv } if *argv == tool.argv) {
-        return invalid("the program is not its command");
+        return invalid("the program must be its declared command");
     }
     if let Some(input) = request.inputs.iter().find(|input| !is_below_inputs(&input.path)) {
         return invalid(&format!("input path {:?} is not below inputs/", input.path));
     }
     match request.env.keys().find(|name| !tool.env.contains(*name)) {
-        Some(name) => invalid(&format!("it does not ask for {name}")),
+        Some(name) => invalid(&format!("it does not declare the environment variable {name}")),
         None => Ok(()),
     }
 }

@@ -22,7 +22,7 @@ impl ExecutionId {
     /// Makes the id of one call.
     ///
     /// `request_start` is time since the Unix epoch, `gateway_request` the gateway's own unique request id, `round`
-    /// counts from 0, `call_id` tells the calls of a round apart.
+    /// counts from 0, `call_id` distinguishes the calls of a round.
     #[must_use]
     pub fn new(request_start: Duration, gateway_request: &str, round: u32, call_id: &str) -> Self {
         let mut hash = Sha256::new();

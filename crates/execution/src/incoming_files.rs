@@ -48,12 +48,12 @@ impl IncomingFiles {
         }
         let before = file.bytes.len() as u64;
         if before != piece.offset {
-            return Err("the pieces of a file out of order");
+            return Err("pieces of a file out of order");
         }
         file.bytes.extend(piece.data.0);
         let size = file.bytes.len() as u64;
         if size > file.size || (piece.last && size < file.size) {
-            return Err("a file of another size than it said");
+            return Err("a file whose size is not the announced one");
         }
         if !piece.last && size == before {
             // Without a bound of its own: such pieces count nowhere.
@@ -77,7 +77,7 @@ impl IncomingFiles {
             return Err("a file path that leaves the working directory");
         }
         if first.sha256.len() != SHA256_HEX || !first.sha256.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return Err("a hash of a file that is none");
+            return Err("an invalid hash of a file");
         }
         if !self.paths.insert(first.path.clone()) {
             return Err("a file twice");
@@ -90,7 +90,7 @@ impl IncomingFiles {
         })
     }
 
-    /// Those of which every piece came.
+    /// The files that were received completely.
     pub(super) fn into_whole(self) -> Vec<OutputFile> {
         self.whole
     }
@@ -107,7 +107,7 @@ mod tests {
     use crate::conversation::{CollectedFrames, timings};
     use crate::{ExecutionId, ExecutionResult, Exit, Limits, LockReport, StartKind};
 
-    /// A piece whose file has this size, and whose place is its offset.
+    /// A piece whose file has this size, and whose position is its offset.
     fn piece(path: &str, size: u64, offset: u64, bytes: &[u8], last: bool) -> FilePiece {
         FilePiece {
             path: path.to_owned(),
@@ -143,9 +143,9 @@ mod tests {
         let rows = [
             ("leaves the working directory", vec![piece("../x", 1, 0, b"x", true)]),
             ("leaves the working directory", vec![piece("/x", 1, 0, b"x", true)]),
-            ("another size", vec![piece("a", 1 << 60, 0, b"x", true)]),
-            ("another size", vec![piece("a", 1, 0, b"xx", true)]),
-            ("another size", vec![piece("a", 1, 0, b"xx", false)]),
+            ("not the announced one", vec![piece("a", 1 << 60, 0, b"x", true)]),
+            ("not the announced one", vec![piece("a", 1, 0, b"xx", true)]),
+            ("not the announced one", vec![piece("a", 1, 0, b"xx", false)]),
             ("out of order", vec![a(), piece("a", 2, 0, b"y", true)]),
             ("out of order", vec![piece("a", 2, 1, b"y", true)]),
             ("two files mixed", vec![a(), piece("b", 2, 1, b"y", true)]),

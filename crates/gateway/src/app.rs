@@ -35,7 +35,7 @@ pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
         .fallback(dispatch)
         .with_state(Arc::clone(&gateway))
         .merge(routes);
-    // Of all callers: on the port of applications only where they are one person's.
+    // Metrics cover all callers, so the port for applications serves them only if all callers are one person.
     let router = match gateway.host_policy {
         HostPolicy::LocalOnly => router
             .merge(

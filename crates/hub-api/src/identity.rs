@@ -16,7 +16,7 @@ pub struct RuntimeName {
 
 /// A text that is not `namespace/name`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a runtime is named as namespace/name, of lower-case letters, digits and hyphens")]
+#[error("the name of a runtime must be namespace/name, in lower-case letters, digits and hyphens")]
 pub struct ReadRuntimeNameError;
 
 impl RuntimeName {

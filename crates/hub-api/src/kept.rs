@@ -19,7 +19,7 @@ pub struct KeptKey(pub [u8; 32]);
 
 /// A text that is not 64 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a key is written as 64 hexadecimal digits")]
+#[error("a key must be 64 hexadecimal digits")]
 pub struct ReadKeptKeyError;
 
 impl fmt::Display for KeptKey {

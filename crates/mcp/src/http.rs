@@ -173,13 +173,13 @@ async fn as_json_rpc(response: Response, has_json_type: bool, asked: &[u8]) -> R
     if status == StatusCode::UNSUPPORTED_MEDIA_TYPE && has_json_type {
         return match serde_json::from_slice::<Value>(asked) {
             Err(error) => {
-                let fault = Fault::new(400, format!("The request is no JSON: {error}."));
+                let fault = Fault::new(400, format!("The request is not JSON: {error}."));
                 mcp_error(&fault, PARSE_ERROR, &Value::Null)
             }
             Ok(value) => {
                 let fault = Fault::new(
                     400,
-                    "The request is no JSON-RPC message: it must be one object with jsonrpc \"2.0\" and method; batches are not supported.",
+                    "The request is not a JSON-RPC message: it must be one object with jsonrpc \"2.0\" and method; batches are not supported.",
                 );
                 let id = value.get("id").filter(|id| id.is_string() || id.is_number());
                 mcp_error(&fault, INVALID_REQUEST, id.unwrap_or(&Value::Null))

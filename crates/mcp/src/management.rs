@@ -199,7 +199,7 @@ fn request(name: &str, arguments: &JsonObject) -> Result<(Method, String, String
             match (arguments.get("enabled"), arguments.contains_key("mode")) {
                 (None, _) | (_, true) => {}
                 (Some(Value::Bool(enabled)), false) => query.push(("enabled", enabled.to_string())),
-                (Some(_), false) => return Err("enabled: it is true or false".to_owned()),
+                (Some(_), false) => return Err("enabled: must be true or false".to_owned()),
             }
             Ok((Method::GET, address(ROWS, &query), String::new()))
         }
@@ -207,7 +207,7 @@ fn request(name: &str, arguments: &JsonObject) -> Result<(Method, String, String
             has(&["skillId", "enabled", "mode"])?;
             let id = arguments.get("skillId").and_then(Value::as_str);
             let id = id.filter(|id| !id.is_empty());
-            let id = id.ok_or_else(|| "skillId: the id of a skill, as the list has it".to_owned())?;
+            let id = id.ok_or_else(|| "skillId: required; the list of skills has the ids".to_owned())?;
             let mut body = arguments.clone();
             body.remove("skillId");
             let path = format!("{ROWS}/{}", utf8_percent_encode(id, NON_ALPHANUMERIC));

@@ -34,7 +34,7 @@ impl Tracer {
         if std::env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some()
             || std::env::var_os("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").is_some()
         {
-            tracing::warn!("OTEL_EXPORTER_OTLP_ENDPOINT is set, and this program was built without --features otel");
+            tracing::warn!("OTEL_EXPORTER_OTLP_ENDPOINT is ignored: this program was built without the feature otel");
         }
         Ok(Self::off())
     }

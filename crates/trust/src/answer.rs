@@ -7,7 +7,7 @@ use reqwest::Response;
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
     /// It has more bytes than the bound. The announced bytes need not have arrived.
-    #[error("an answer of more than {limit} bytes")]
+    #[error("the answer has more than {limit} bytes")]
     TooLarge {
         /// How many were taken at most.
         limit: usize,

@@ -110,7 +110,7 @@ async fn stand_quota(
     let class = context.settings.priority_class.as_deref();
     let mut wanted = quota::quota(namespace, class, &runtimes, &defaults, register);
     if let Some(found) = found.as_ref().filter(|_| !undecoded.is_empty()) {
-        // What those may use together is known no better.
+        // The total that those runtimes may use is unknown.
         quota::keep_bounds(&mut wanted, found);
     }
     let wanted = Desired::owned_by(context, wanted, quota::owners(&runtimes, &undecoded));
@@ -181,15 +181,15 @@ mod tests {
     const PATIENCE: Duration = Duration::from_mins(1);
     const PAUSE: Duration = Duration::from_millis(20);
 
-    /// What was written: the reason of the condition Ready, and the objects that guard sandboxes.
+    /// What the controller wrote: the reason of the condition Ready, and the objects that guard sandboxes.
     #[derive(Debug, Default)]
-    struct LogBuffer {
+    struct WrittenObjects {
         reason: Option<String>,
         guards: Vec<String>,
     }
 
     /// One runtime in the namespace `team`, by an API server that lets the controller write everything there.
-    fn answer(written: &Mutex<LogBuffer>, method: &Method, path: &str, body: &[u8]) -> Option<Value> {
+    fn answer(written: &Mutex<WrittenObjects>, method: &Method, path: &str, body: &[u8]) -> Option<Value> {
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let mut written = written.lock().unwrap();
         let runtime = |version: &str| {
@@ -226,7 +226,7 @@ mod tests {
             (vec!["elsewhere".to_owned()], "HubNotAuthorized", 0),
             (vec!["elsewhere".to_owned(), "team".to_owned()], "NoSandboxImage", 2),
         ] {
-            let written = Arc::new(Mutex::new(LogBuffer::default()));
+            let written = Arc::new(Mutex::new(WrittenObjects::default()));
             let seen = Arc::clone(&written);
             let (address, _lease) = start(move |method, path, body| answer(&seen, method, path, body));
             let settings = ControllerSettings {

@@ -123,7 +123,7 @@ async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str,
         context.memory.remember_written(&uid, version, triggers);
     }
     if changed && transition(&before.conditions, &after.conditions) {
-        info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "runtime");
+        info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "the state of a SkillRuntime changed");
         events::publish(&context.recorder, &runtime.object_ref(&()), &verdict).await;
     }
     for (namespace, name) in found.outdated {

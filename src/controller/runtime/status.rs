@@ -58,7 +58,7 @@ pub(super) fn serving(
         return Verdict::new(
             VerdictState::Ready,
             Reason::Suspended,
-            "spec.suspend is true: nothing is injected, executions answer 503",
+            "spec.suspend is true: nothing is injected, executions are refused with 503",
         );
     }
     let mut message = format!(

@@ -21,7 +21,7 @@ use crate::selection::NamespaceLabels;
 /// asks for more.
 const ASKED_PER_LOOK: usize = 50;
 /// Age at which an answer is asked for again, at the end of a look: what is granted by RBAC is seen at the look after it, within
-/// 5 minutes. With more ServiceAccounts than are asked about in that time each answer stands until it is its turn.
+/// 5 minutes. With more ServiceAccounts than are asked about in that time each answer is kept until its next turn.
 const ANSWER_FOR: Duration = Duration::from_mins(4);
 
 /// A ServiceAccount, as namespace and name, at a SkillRuntime.
@@ -32,7 +32,7 @@ type Caller = (String, String, RuntimeName);
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     answers: HashMap<Caller, (Instant, bool)>,
-    /// Those of the look under way.
+    /// The callers that the current look has found so far.
     seen: HashSet<Caller>,
 }
 
@@ -148,7 +148,7 @@ impl<'a> Judge<'a> {
                 may
             }
             Err(error) => {
-                warn!(%error, "sidecars that the hub refuses cannot be determined in this look; retrying");
+                warn!(%error, "could not determine which sidecars the hub refuses; retrying");
                 self.left = 0;
                 true
             }

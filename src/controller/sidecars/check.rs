@@ -35,7 +35,7 @@ pub(super) struct UninjectedPod {
     /// [`InjectionState::Without`] or [`InjectionState::Refused`].
     pub(super) state: InjectionState,
     pub(super) why: String,
-    /// What helps, for an Event.
+    /// What to do about it, for an Event.
     pub(super) remedy: &'static str,
 }
 
@@ -45,7 +45,7 @@ struct Judgement(InjectionState, String, &'static str);
 /// For a pod that has no sidecar: the reason says what helps.
 const NO_REMEDY: &str = "";
 const ALLOW: &str = "an administrator can add the namespace's labels to its spec.allowedCallers, or grant the verb use";
-const NAME_ANOTHER: &str = "make it, or name another one (knack.dev/runtime on the pod, KNACK_RUNTIME in the ConfigMap \
+const NAME_ANOTHER: &str = "create it, or name another one (knack.dev/runtime on the pod, KNACK_RUNTIME in the ConfigMap \
      knack-sidecar of the namespace)";
 const NAME_ONE: &str = "correct it, and restart the pod";
 

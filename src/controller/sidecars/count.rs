@@ -91,7 +91,8 @@ pub(super) fn injection_state(
             (InjectionState::Without, why.to_owned())
         }
         Some(text) if text.starts_with("injected") && !has_sidecar => {
-            let why = format!("{ANNOTATION_INJECTION} says that it has one, and no container is {CONTAINER_SIDECAR}");
+            let why =
+                format!("{ANNOTATION_INJECTION} says that it has one, but there is no container {CONTAINER_SIDECAR}");
             (InjectionState::Without, why)
         }
         Some("injected") => (InjectionState::Injected, String::new()),
@@ -239,7 +240,7 @@ mod tests {
         let nothing = "it was not injected; pods are injected only when they are created";
         let says = |text: &str| json!({"knack.dev/injection": text});
         let enabled = || json!({"knack.dev/inject": "enabled"});
-        let untrue = without("knack.dev/injection says that it has one, and no container is knack-gateway");
+        let untrue = without("knack.dev/injection says that it has one, but there is no container knack-gateway");
         for text in ["injected", "injected; not redirected: openai (base URLs differ)"] {
             assert_eq!(
                 injection_state(&pod(enabled(), says(text)), false, false),

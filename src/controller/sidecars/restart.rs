@@ -50,7 +50,7 @@ pub(super) struct Restarts {
     refused: HashMap<String, (String, Instant)>,
 }
 
-/// What a look has done in one namespace.
+/// The counts of one look in one namespace.
 #[derive(Debug, Default)]
 struct NamespaceRestarts {
     /// Pods with an older sidecar.
@@ -163,9 +163,9 @@ impl Restarts {
         refused.is_some_and(|(version, _)| *version == object.version)
     }
 
-    /// Remembers that a restart was refused, and says so on the workload. One that was changed meanwhile is decided on anew.
+    /// Remembers that a restart was refused, and writes an Event for the workload. A workload that was changed since is tried again.
     async fn refuse(&mut self, context: &Context, object: &WorkloadObject, error: &ControllerError) {
-        // What passes is tried again at the next look.
+        // A transient error: the next look tries again.
         let passes = |status: u16| CHANGED.contains(&status) || status == 429 || status >= 500;
         if error.status().is_some_and(passes) {
             return;

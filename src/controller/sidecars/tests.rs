@@ -179,18 +179,18 @@ async fn a_sidecar_of_a_runtime_that_does_not_exist_is_refused_and_its_pod_is_re
     )
     .await;
     let message = "1 of 3 pods that ask for the sidecar have none: listed/untrue (knack.dev/injection says that it has one, \
-         and no container is knack-gateway)";
+         but there is no container knack-gateway)";
     assert_eq!(said(&written), ["False", "PodsWithoutSidecar", message]);
     let refused = "SidecarRefused the hub refuses the sidecar of Knack:";
     assert_eq!(
         written.events,
         [
             format!(
-                "lost {refused} SkillRuntime home/gone does not exist; make it, or name another one (knack.dev/runtime on \
+                "lost {refused} SkillRuntime home/gone does not exist; create it, or name another one (knack.dev/runtime on \
                  the pod, KNACK_RUNTIME in the ConfigMap knack-sidecar of the namespace)"
             ),
-            "untrue NoSidecar asks for the sidecar of Knack but does not have it: knack.dev/injection says that it has one, and no \
-             container is knack-gateway"
+            "untrue NoSidecar asks for the sidecar of Knack but does not have it: knack.dev/injection says that it has one, but \
+             there is no container knack-gateway"
                 .to_owned(),
             format!(
                 "nonsense {refused} KNACK_RUNTIME of ConfigMap knack-sidecar is not namespace/name; correct it, and restart \

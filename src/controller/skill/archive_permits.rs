@@ -1,4 +1,4 @@
-//! Who may fetch and unpack an archive now. Reconciles of Skills are bounded, and an archive can hold one for a minute: without permits,
+//! Which Skills may fetch and unpack an archive now. Reconciles of Skills are bounded, and an archive can hold one for a minute: without permits,
 //! one tenant's slow server would keep every other Skill of the cluster waiting.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use super::super::settings::SKILL_CONCURRENCY;
 
 /// Archives that are read at once: half of the reconciles, so that the other Skills have the other half.
 const PERMITS: usize = SKILL_CONCURRENCY as usize / 2;
-/// Those of one namespace: the others find a permit at once.
+/// Permits of one namespace: other namespaces get a permit at once.
 const PERMITS_OF_ONE: usize = PERMITS / 2;
 /// When Skills that got no permit ask again, for each of their namespace that waits: two hundred questions a second, however many wait.
 const PAUSE_FOR_EACH: Duration = Duration::from_millis(5);

@@ -46,7 +46,7 @@ pub(super) async fn add_chosen(
     };
     let chosen = choose(&kept, wanted);
     let is_judged = outline.before().judged_by.as_deref() == Some(JUDGE);
-    // Of a runtime that cannot be decoded nobody knows which versions it chooses.
+    // It is unknown which versions a runtime chooses that cannot be decoded.
     let mut reported = outline.before().runtimes.iter();
     let is_complete = !reported.any(|known| {
         context
@@ -145,7 +145,7 @@ async fn made(
     };
     let outline = Arc::new(Outline::of(&as_default(watched, version)));
     let name = format!("version {} of {}", version.number, watched.name_any());
-    // As for the default version: work for a processor.
+    // Validation is CPU-bound, as for the default version.
     let judged = tokio::task::spawn_blocking(move || judge(outline, files))
         .await
         .map_err(|error| ControllerError::Stopped(format!("judging {name}: {error}")))?;
@@ -160,7 +160,7 @@ async fn made(
     };
     if !delivery.replaced.is_empty() {
         let (outline, event) = (validated.outline(), replaced(&delivery.replaced));
-        warn!(skill = outline.name(), namespace = outline.namespace(), message = %event.message, "skill");
+        warn!(skill = outline.name(), namespace = outline.namespace(), message = %event.message, "ConfigMaps of a Skill were replaced");
         events::publish(&context.recorder, &outline.reference(), &event).await;
     }
     Ok(Ok(revision_of(&content(&validated, delivery.config_maps), version)))
@@ -181,14 +181,14 @@ async fn report(context: &Context, outline: &Outline, version: &KeptVersion, mut
         version.version.as_deref().unwrap_or_default(),
         verdict.message
     );
-    // Every reconcile comes by here, and the cause stays until somebody mends it.
+    // Every reconcile gets here, and the cause lasts until somebody corrects it.
     if !context
         .memory
         .first_report(outline.uid(), version.number, &verdict.message)
     {
         return;
     }
-    warn!(skill = outline.name(), namespace = outline.namespace(), message = %verdict.message, "skill");
+    warn!(skill = outline.name(), namespace = outline.namespace(), message = %verdict.message, "a version of a Skill is not served");
     events::publish(&context.recorder, &outline.reference(), &verdict).await;
 }
 

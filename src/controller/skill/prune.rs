@@ -33,7 +33,7 @@ fn superseded(shards: &[Shard], in_service: &[&str], keep: usize) -> BTreeSet<St
         *newest = (*newest).max(Some(&shard.created));
     }
     let mut by_age: Vec<_> = revisions.into_iter().collect();
-    // Newest first; what is equal goes by name, so that the choice is the same every time.
+    // Newest first, then by name, so that the choice is the same every time.
     by_age.sort_by(|a, b| (b.1, b.0).cmp(&(a.1, a.0)));
     by_age
         .into_iter()

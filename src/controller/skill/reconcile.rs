@@ -107,9 +107,9 @@ async fn conclude(
     let mut after = status(outline, read.content, &verdict, &verdicts, Timestamp::now());
     let written = match write(context, outline, &after).await {
         Err(error) => {
-            // As without rights on the status, where this is refused too, and tried again.
+            // The second write fails as well if the controller has no rights on the status; the reconcile is retried then.
             let refused = refusal::verdict(&error).ok_or(error)?;
-            warn!(skill = outline.name(), namespace = outline.namespace(), message = %refused.message, "the status is refused");
+            warn!(skill = outline.name(), namespace = outline.namespace(), message = %refused.message, "the API server refused the status");
             verdict = with_last_good(refused, before);
             after = unreported(outline, &verdict, &verdicts, Timestamp::now());
             write(context, outline, &after).await?
@@ -123,7 +123,7 @@ async fn conclude(
             .remember_change(outline.uid(), watched.resource_version());
     }
     if changed && transition(&before.conditions, &after.conditions) {
-        info!(skill = outline.name(), namespace = outline.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "skill");
+        info!(skill = outline.name(), namespace = outline.namespace(), reason = verdict.reason.as_str(), message = %verdict.message, "the state of a Skill changed");
         events::publish(&context.recorder, &outline.reference(), &verdict).await;
     }
     if let Some(artifact) = &after.artifact
@@ -143,7 +143,7 @@ async fn conclude(
     Ok((outcome, Action::requeue(if is_taken { RETRY_MAX } else { RESYNC })))
 }
 
-/// What came of a look.
+/// The outcome of a look.
 enum LookOutcome {
     Done(Box<ReadOutcome>),
     /// The skill is gone.
@@ -205,7 +205,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, Control
     })))
 }
 
-/// What is in service, and its status; or why it is not.
+/// The verdict and status of the content in service, or why there is none.
 type ContentResult = Result<(Verdict, SkillStatus), Verdict>;
 
 /// Resolve, judge, build, deliver. The object ends with the first of them.
@@ -235,7 +235,7 @@ async fn put_in_service(context: &Context, validated: &ValidatedSkill) -> Result
         Ok(made) => {
             if !made.replaced.is_empty() {
                 let (outline, event) = (validated.outline(), status::replaced(&made.replaced));
-                warn!(skill = outline.name(), namespace = outline.namespace(), message = %event.message, "skill");
+                warn!(skill = outline.name(), namespace = outline.namespace(), message = %event.message, "ConfigMaps of a Skill were replaced");
                 events::publish(&context.recorder, &outline.reference(), &event).await;
             }
             Ok(Ok((delivered(validated, &made), content(validated, made.config_maps))))

@@ -42,7 +42,7 @@ pub(super) enum Invalid {
     /// Not JSON of an AdmissionReview.
     #[error("the body is not an AdmissionReview: {0}")]
     Json(String),
-    /// Of another kind or version.
+    /// The body is of another kind or version.
     #[error("the body is {0}, expected AdmissionReview of admission.k8s.io/v1")]
     Kind(String),
     /// Without what an answer needs.

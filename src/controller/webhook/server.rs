@@ -176,7 +176,7 @@ async fn reviewed(shared: &Shared, held: HeldBody) -> (Response, ReviewOutcome) 
 
 fn refusal(error: BodyError) -> Response {
     let (status, text) = match error {
-        BodyError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "a review has at most 4 MiB"),
+        BodyError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "a review may have at most 4 MiB"),
         BodyError::Busy(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the controller holds too many bytes of reviews at this moment",

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 const BUDGET_DIVISOR: usize = 8;
 /// A value that is not read for this time is dropped, as in the gateways' own stores.
 const KEPT_IDLE: Duration = Duration::from_hours(1);
-/// The cost of a value besides its bytes: its keys and their places in the maps.
+/// The cost of a value besides its bytes: its keys and the entries in the maps.
 const ENTRY_BYTES: usize = 1 << 10;
 /// New values that wait to be announced to a replica of the gateway; one that falls further behind starts over. As many
 /// as a busy gateway makes in several seconds; each costs a few bytes for each gateway.

@@ -1,4 +1,4 @@
-//! The packages of a lock, each at its place below a folder.
+//! Installs the packages of a lock below a folder, each at the path that the lock gives.
 
 use std::path::{Path, PathBuf};
 

@@ -298,7 +298,7 @@ async fn prove_locks(blueprint: &Blueprint, kernel: &KernelView) -> Result<Vec<S
 
 /// What to do about a sandbox that does not start.
 fn start_help(error: &str) -> &'static str {
-    // The system's words: the runner is another process, and tells its error as a text.
+    // The runner is another process and reports its error as text, in the operating system's words.
     if error.contains("Too many open files") {
         "raise the hard limit of open files of this process (ulimit -H -n 256 or more)"
     } else {

@@ -19,7 +19,7 @@ use super::sandbox::{Blueprint, Sandbox};
 /// core still get warm sandboxes.
 const REFILL_PATIENCE: Duration = Duration::from_millis(30);
 
-/// Quiet before a refill, so that the answer of the call that emptied the place is out first.
+/// Quiet before a refill, so that the answer of the call that took the sandbox is sent first.
 const REFILL_QUIET: Duration = Duration::from_millis(5);
 
 /// Pause after a start that failed: a machine that is out of processes recovers in seconds.
@@ -194,7 +194,7 @@ async fn refill(pool: Arc<Pool>) {
         match pool.blueprint.start(&kind).await {
             Ok(sandbox) => pool.put(&kind, sandbox),
             Err(error) => {
-                tracing::warn!(%error, "a sandbox could not be started ahead");
+                tracing::warn!(%error, "a warm sandbox could not be started");
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
         }

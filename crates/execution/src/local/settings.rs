@@ -47,7 +47,7 @@ pub struct LocalSettings {
 /// The assumption about the kernel's locks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum KernelView {
-    /// As the first sandbox reports them.
+    /// The locks that the first sandbox reports.
     #[default]
     Observed,
     /// Replaces the report of locks; for tests of machines without one.

@@ -28,7 +28,7 @@ use super::sweep::sweep;
 /// Others may pass through but not list.
 const DIRECTORY_MODE: u32 = 0o711;
 
-/// The place of one knack process.
+/// The directories and uids that one knack process uses for its runs.
 #[derive(Debug)]
 pub(super) struct Workshop {
     block: PathBuf,

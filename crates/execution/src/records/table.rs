@@ -113,8 +113,8 @@ impl RecordTable {
         if RecordSettings::is_ahead(id, now) {
             let seconds = id.time().saturating_sub(now).as_secs();
             return Err(ExecutionError::Invalid(format!(
-                "the execution id carries a time that is {seconds} s in the future; set the clock of the machine that asks, \
-                 or of the one that runs code"
+                "the time in the execution id is {seconds} s in the future; correct the clock of the machine that sent \
+                 the request, or of the one that runs code"
             )));
         }
         Ok(())

@@ -131,7 +131,7 @@ impl RemoteExecutor {
                 RetryStep::Over(ExecutionError::Invalid(why))
                     if posts > 1 && RecordSettings::is_ahead(request.id, self.client.now()) =>
                 {
-                    tracing::warn!(id = %request.id, %why, "an execution is given up: an earlier try may have run");
+                    tracing::warn!(id = %request.id, %why, "an execution is not retried: an earlier attempt may have run its code");
                     return Err(ExecutionError::Gone);
                 }
                 RetryStep::Over(error) => return Err(error),
@@ -222,22 +222,22 @@ impl RemoteExecutor {
                 // The owner may be gone: the Service has the replicas that are ready.
                 self.owner.store(None);
                 tries.redirects = 0;
-                tracing::info!(runtime = %self.runtime, %error, "asking the hub again");
+                tracing::info!(runtime = %self.runtime, %error, "retrying the request to the hub");
                 RetryStep::Wait("the hub does not answer".to_owned())
             }
             HubError::Protocol(text) => RetryStep::Over(ExecutionError::Internal(text)),
             HubError::Configuration(text) => {
                 tracing::warn!(%text, "cannot send requests to the hub");
                 RetryStep::Over(ExecutionError::Unavailable(Missing::new(
-                    "this gateway cannot ask its hub",
-                    "its log has the cause",
+                    "this gateway cannot send requests to its hub",
+                    "see its log for the cause",
                 )))
             }
         }
     }
 
     /// Path and query of an execution at the hub.
-    pub fn path(&self, id: ExecutionId) -> String {
+    fn path(&self, id: ExecutionId) -> String {
         format!("/v1/executions/{id}?runtime={}", self.runtime)
     }
 

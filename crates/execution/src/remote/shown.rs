@@ -10,7 +10,7 @@ use crate::ExecutionResult;
 pub enum Progress {
     /// The state of the execution.
     Phase(String),
-    /// Bytes as they come, each byte once; what is missing at the end is in the result, at the same place.
+    /// Bytes as they come, each byte once; what is missing at the end is in the result, at the same offset.
     Output {
         /// Standard error; else standard output.
         error: bool,

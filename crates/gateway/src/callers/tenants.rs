@@ -150,11 +150,11 @@ fn stay(mut asked: Vec<(Arc<str>, Instant)>, now: Instant, scarce: bool) -> Vec<
 
 fn log_catalog(namespace: &str, snapshot: &Snapshot) {
     for report in &snapshot.reports {
-        tracing::warn!(client_namespace = namespace, report = %report, "catalog");
+        tracing::warn!(client_namespace = namespace, report = %report, "the catalog has a problem");
     }
     tracing::info!(
         client_namespace = namespace, revision = %snapshot.revision, skills = snapshot.skills.len(),
-        absent = snapshot.absent.as_deref(), "catalog"
+        absent = snapshot.absent.as_deref(), "the catalog changed"
     );
 }
 

@@ -14,7 +14,7 @@ use crate::http_server::server::Stopping;
 use crate::providers::operator_key::KeyScope;
 use crate::runs::code_tools::CodeTools;
 
-/// What the gateway serves, and how. What is required is an `Option`, since `health` goes without.
+/// What the gateway serves, and how. Required arguments are `Option`s, since `health` does not need them.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
     /// Address to serve applications on
@@ -30,7 +30,7 @@ pub(super) struct ServeArgs {
     /// ServiceAccount; --hub-ca must have the authorities of its certificate, too
     #[arg(long, value_name = "URL", env = "KNACK_REGISTRY")]
     pub(super) registry: Option<String>,
-    /// Model of runs of skills (POST /api/v1/skills/{name}/run) that name none; they go to the OpenAI API
+    /// Model for runs of skills (POST /api/v1/skills/{name}/run) that name no model; requests go to the OpenAI API
     #[arg(long, value_name = "MODEL", env = "KNACK_RUN_MODEL")]
     pub(super) run_model: Option<String>,
     /// The registry that keeps the history of executions, as https://host:port: runs are reported there, as this gateway's own

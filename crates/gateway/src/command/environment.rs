@@ -37,7 +37,7 @@ const CHECKS: [Check; 5] = [
 ];
 const NO_AUTHORITIES: &str = "there are no certificate authorities; KNACK_CA_PEM adds some to those of the system";
 
-/// In a sidecar, or its probe, starts this program again in its own place without the variables that its libraries cannot use.
+/// In a sidecar, or its probe, replaces this process by the same program (`exec`) without the variables that its libraries cannot use.
 /// The first thing that a program does, while it has one thread.
 pub fn without_unusable_variables() {
     if !is_sidecar() {

@@ -346,10 +346,10 @@ fn on_change(metrics: &Metrics, upstreams: Upstreams) -> impl Fn(&Snapshot) + Se
             tracing::warn!(%refused, "an upstream of the SkillRuntime is not used");
         }
         for report in &snapshot.reports {
-            tracing::warn!(report = %report, "catalog");
+            tracing::warn!(report = %report, "the catalog has a problem");
         }
         tracing::info!(
-            revision = %snapshot.revision, skills = snapshot.skills.len(), absent = snapshot.absent.as_deref(), "catalog"
+            revision = %snapshot.revision, skills = snapshot.skills.len(), absent = snapshot.absent.as_deref(), "the catalog changed"
         );
     }
 }

@@ -18,7 +18,7 @@ use super::args::ServeArgs;
 
 /// The variable that every sidecar has, and nothing else: the SkillRuntime of pods that name none.
 const MARK: &str = "KNACK_DEFAULT_RUNTIME";
-/// What the injection sets itself, and without which an application or a kubelet would not find the gateway.
+/// The arguments that the injection sets itself: with other values an application or a kubelet would not find the gateway.
 const FIXED: [&str; 3] = ["listen", "metrics_listen", "default_runtime"];
 /// The flag that names a SkillRuntime.
 const RUNTIME: &str = "runtime";
@@ -62,7 +62,7 @@ fn without_variable(command: Command, id: &str) -> Command {
     command.mut_arg(id, |flag| flag.env(Resettable::<OsStr>::Reset))
 }
 
-/// What a sidecar makes of settings that it cannot read; of any other gateway nothing.
+/// How a sidecar starts with settings that it cannot read; any other gateway does not start with them.
 pub(super) struct SidecarSettings {
     /// Whether the SkillRuntime is known: none but the one that is named is served.
     pub(super) follows: bool,
@@ -157,8 +157,7 @@ fn variable(command: &Command, id: &str) -> String {
     name.display().to_string()
 }
 
-/// What a setting gives. In a sidecar one that cannot be used is warned about by the name of its variable, and is as if it were
-/// not there.
+/// The value of a setting. A sidecar ignores a setting that cannot be used, and logs a warning with the name of its variable.
 pub(super) fn or_ignored<T>(
     variable: &str,
     result: anyhow::Result<T>,

@@ -27,7 +27,7 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(5);
 /// The container of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AnswerContainer {
-    /// As JSON.
+    /// The container as JSON.
     pub shown: String,
     /// Where files of the runs go, if they are carried on.
     pub id: Option<String>,

@@ -63,7 +63,7 @@ pub(crate) async fn using<T>(gateway: &Gateway, caller: Caller, container: &str,
         };
         loop {
             let used = store.use_container(&who, container).await;
-            // That of an answer is made with its first file. One that was deleted stays deleted.
+            // The container of an answer is created with its first file. One that was deleted is not created again.
             if matches!(used, Err(Refusal::Missing(..) | Refusal::Expired(_))) {
                 return future::pending().await;
             }

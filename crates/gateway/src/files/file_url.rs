@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What is written in a path as `%` and two digits: all but what RFC 3986 reserves for nothing, and slashes.
+/// Characters that are percent-encoded in a path: all but the unreserved ones of RFC 3986, and slashes.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')

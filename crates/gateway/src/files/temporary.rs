@@ -51,8 +51,8 @@ impl Temporary {
     }
 }
 
-/// Folders of ours, of this user, whose lock is not held. Those without a lock are left: of a process that begins, or of an
-/// older version, which may live.
+/// Temporary folders of gateways of this user whose lock is not held. Folders without a lock file stay: they belong to a process
+/// that is starting, or to an older version that may still run.
 fn stale(parent: &Path, user: u32) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else {
         return Vec::new();

@@ -29,8 +29,8 @@ pub(crate) fn error_format(request: &Request) -> Format {
 /// The header with the name of a request, of every answer; the log and the spans have it too.
 pub(crate) const HEADER_REQUEST_ID: HeaderName = HeaderName::from_static("x-knack-request-id");
 
-/// The header in which the SDKs of an API look for the name of a request, if they do. Only an answer of ours has our name in
-/// it: a provider's own stays.
+/// The header in which the SDKs of an API look for the id of a request, if there is one. Only answers that the gateway makes have
+/// its id there: in a provider's answer, the provider's id stays.
 pub(crate) const fn sdk_header(format: Format) -> Option<HeaderName> {
     match format {
         Format::Chat | Format::Responses => Some(HeaderName::from_static("x-request-id")),

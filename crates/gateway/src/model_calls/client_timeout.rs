@@ -17,7 +17,7 @@ static HEADERS: [HeaderName; 3] = [
 ];
 /// Most of the time that is left for the error to arrive: ten round trips around the world.
 const MARGIN: Duration = Duration::from_secs(1);
-/// What is left of a short time, as a part of it.
+/// The margin of a short timeout is this part of it.
 const MARGIN_PART: u32 = 10;
 
 /// The deadline of a loop whose answer is sent as a whole: that of the runtime, or the shortest that the client names. What is

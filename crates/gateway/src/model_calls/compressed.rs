@@ -118,7 +118,7 @@ fn take(mut decoder: impl Read, source: usize, out: &mut Vec<u8>, holding: &mut 
         if out.len() > BODY_MAX_BYTES {
             return Err(DecodeError::Body(BodyError::TooLarge));
         }
-        // As much as it has reserved.
+        // The capacity counts, not the length.
         let held = holding.grow_to(source + out.capacity());
         held.map_err(|over| DecodeError::Body(BodyError::Busy(over)))?;
         if read == 0 {

@@ -153,7 +153,7 @@ impl Exchange {
 
     async fn begin(&mut self, given: Vec<StagedFile>) {
         let (expansion, mut files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
-        // What the request names is newer than what earlier turns made.
+        // Files that the request names are newer than files of earlier turns.
         files.extend(given);
         if !files.is_empty()
             && let Some(tools) = &self.tools

@@ -39,7 +39,7 @@ pub(crate) struct HiddenTurnLookup {
     pub(crate) runs_here: bool,
     /// The chain of the history, if it was read.
     pub(crate) chain: Option<Chain>,
-    /// What the earlier answers hide of what the provider keeps.
+    /// What clients must not see of the earlier answers that the provider stores.
     pub(crate) earlier: StoredForm,
     /// Runs that the client sent as items, which go upstream as calls and results.
     pub runs: Vec<SentRun>,
@@ -210,7 +210,7 @@ impl HiddenTurnLookup {
         }
         let Some(saved) = saved_turns.turn else {
             return tracing::info!(
-                "a hidden turn is too large to be remembered; the next request goes as the client sends it"
+                "a hidden turn is too large to be stored; the next request is sent to the provider without it"
             );
         };
         self.keep(gateway, opening, turn, saved);

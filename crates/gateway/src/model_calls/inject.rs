@@ -1,4 +1,4 @@
-//! Maps a request and a snapshot to an injection: the one place where knack-wire's values meet knack-skill's.
+//! Maps a request and a snapshot to an injection: the only module that combines values of knack-wire and knack-skill.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,7 +79,7 @@ pub(crate) fn make_plan(
     Ok(plan)
 }
 
-/// What is wrong with what a request asks for: asking again brings the same.
+/// The error of an invalid request, which a retry does not change.
 fn refusal(status: u16, code: &str, text: String) -> Fault {
     Fault {
         code: Some(code.to_owned()),

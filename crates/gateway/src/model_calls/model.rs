@@ -143,7 +143,7 @@ async fn accept(
     let recording = recording(gateway, request_id, &held.bytes);
     let from = (caller, counted, caller::unchecked_address(parts));
     let named = named::resolve(gateway, from, route, &mut held.bytes).await?;
-    // It stands for the body as long as that is the same.
+    // The received bytes are used only while the body was not changed.
     let received = received.filter(|_| held.bytes.as_ptr().addr() == decoded);
     Ok((held, received, recording, named))
 }

@@ -139,7 +139,7 @@ impl StoredAnswer {
         Ok(respond(parts, in_place_of(read, shown)?))
     }
 
-    /// What the client is to see of what was read: an answer, or an error.
+    /// The body for the client, made from the stored answer that was read, or from the provider's error.
     fn shown(&self, parts: &Parts, read: &HeldBody) -> Vec<u8> {
         let (form, id) = (self.form(), &self.answer_path.id);
         match self.answer_path.format {
@@ -156,8 +156,8 @@ impl StoredAnswer {
             .into_bytes()
     }
 
-    /// Deletes the whole answer, and then the rounds that only the provider knows of. A client that left in between, or waited
-    /// in vain, asks once more and is told that the answer is gone: the rounds may still be there.
+    /// Deletes the whole answer, and then the rounds that only the provider knows of. If the client leaves in between,
+    /// some rounds may remain at the provider; its next request gets the error that the answer does not exist.
     async fn delete(&self, request: Request) -> Result<Response, OverBudget> {
         let answer = self.read(request).await?;
         if answer.status().is_success() || answer.status() == StatusCode::NOT_FOUND {
@@ -196,7 +196,7 @@ impl StoredAnswer {
             tracing::warn!(
                 left,
                 in_time,
-                "a stored answer was deleted, and rounds of it are left with the provider"
+                "a stored answer was deleted, but the provider still stores some of its rounds"
             );
         }
     }

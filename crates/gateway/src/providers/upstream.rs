@@ -60,7 +60,7 @@ impl std::fmt::Debug for BaseUrl {
 }
 
 impl BaseUrl {
-    /// Of a configured text. The error does not repeat it.
+    /// Parses a configured URL. The error does not repeat the text, which may hold a credential.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let mut server: reqwest::Url = text.parse().map_err(|_| "not a URL")?;
         if !matches!(server.scheme(), "http" | "https") {
@@ -143,13 +143,13 @@ impl Upstreams {
         })
     }
 
-    /// As it is, with another scope of the operator's keys.
+    /// The same upstream with another scope of the operator's keys.
     #[must_use]
     pub fn with_key_scope(self, scope: KeyScope) -> Self {
         Self { scope, ..self }
     }
 
-    /// As it is, and sends nothing for these APIs, whose configured address cannot be read.
+    /// The same upstream, which sends nothing for these APIs, because their configured URL is not valid.
     #[must_use]
     pub(crate) fn without(self, unreadable: BTreeSet<Api>) -> Self {
         Self {

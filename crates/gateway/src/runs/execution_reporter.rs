@@ -76,7 +76,7 @@ pub(crate) enum RejectedReport {
 }
 
 impl PendingReports {
-    /// Puts a line in the place of an earlier one of the same id. `false`: there is no room.
+    /// Replaces the line of the same id, or adds one. `false`: there is no room.
     fn put(&mut self, id: String, line: String) -> bool {
         let before = self.lines.get(&id).map_or(0, String::len);
         let bytes = self.bytes - before + line.len();

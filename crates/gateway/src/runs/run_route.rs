@@ -38,11 +38,11 @@ use crate::state::Gateway;
 
 /// Where the request to the model goes.
 const CHAT: &str = "/v1/chat/completions";
-/// What is sent to a client that waits while a tool runs, so that nothing between closes the connection.
+/// Sent to a client while a tool runs, so that no proxy closes the idle connection.
 const HEARTBEAT: &[u8] = b": heartbeat\n\n";
 /// A body, and the inputs that are read from it, are there at one time.
 const COPIES_OF_INPUTS: usize = 2;
-/// So are the filled text and the request that is written from it.
+/// Copies of the prompt in memory at one time: the filled text, and the request that is written from it.
 const COPIES_OF_PROMPT: usize = 2;
 
 /// A run that was accepted.
@@ -364,7 +364,7 @@ impl AnswerReader {
         (told, ended)
     }
 
-    /// Tells one event of the model; false where it is an error.
+    /// Adds the run events of one event of the model to `told`; false: the event is an error.
     fn tell(&mut self, event: &SseEvent, told: &mut Vec<RunEvent>) -> bool {
         let Ok(chunk) = serde_json::from_slice::<Value>(&event.data) else {
             return event.data == "[DONE]";

@@ -158,7 +158,7 @@ impl ToolRunner {
     ) -> CallOutcome {
         let begun = tokio::time::Instant::now();
         let limits = self.limits(&spec);
-        // The place in the round, too: some servers give the calls of a turn one id, or none.
+        // The position in the round is part of the id: some servers give all calls of a turn one id, or none.
         let call_id = format!("{}#{}", call.token, call.id);
         let id_at = |start| ExecutionId::new(start, &self.request_id, call.round, &call_id);
         let mut id = id_at(self.request_start);

@@ -29,12 +29,12 @@ pub struct SkillPaces {
     pub(crate) reads: Pace,
     /// All that changes a skill.
     pub changes: Pace,
-    /// What a catalog is asked for: searches, and installs from it, which are changes too.
+    /// Calls to a catalog: searches, and installs from it; an install is a change, too.
     pub(crate) fetches: Pace,
 }
 
 impl SkillPaces {
-    /// Of a folder on this machine: a script may upload hundreds of skills, a hundred of them at once, since changes of a folder wait
+    /// The pace for a folder on this machine: a script may upload hundreds of skills, a hundred of them at once, since changes of a folder wait
     /// for each other; a loop may not fill the disk in a second. A catalog counts by its own limits what comes from here.
     pub const FOLDER: Self = Self {
         reads: Pace {
@@ -92,7 +92,7 @@ pub struct SkillCall {
 
 #[derive(Debug)]
 struct Limit {
-    /// What there is too much of, in the answer.
+    /// The kind of call, for the text of the refusal.
     what: &'static str,
     pace: Pace,
     sources: Arc<Sources>,

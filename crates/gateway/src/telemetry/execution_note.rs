@@ -14,7 +14,7 @@ pub struct CallId {
 }
 
 impl CallId {
-    /// Of a call.
+    /// A note for a call.
     pub const fn of(call: &ToolCall) -> Self {
         Self {
             round: call.round,

@@ -121,7 +121,7 @@ impl ReplicaMetrics {
         );
         registry.register(
             "gateway_kept_linked",
-            "1 while the hub reports to this replica what others keep there",
+            "1 while the hub reports to this replica what other replicas store there",
             self.linked.clone(),
         );
     }
@@ -269,7 +269,7 @@ impl Metrics {
         );
         registry.register(
             "gateway_request_duration_seconds",
-            "From a request's head to its answer's end",
+            "Time from the head of a request to the end of its answer",
             self.duration.clone(),
         );
         registry.register(
@@ -297,7 +297,7 @@ impl Metrics {
         );
         registry.register(
             "execution_duration_seconds",
-            "From the request for an execution to its result",
+            "Time from the request for an execution to its result",
             self.run_duration.clone(),
         );
         registry.register(

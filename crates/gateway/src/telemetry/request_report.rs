@@ -52,7 +52,7 @@ pub struct RequestReport {
 }
 
 impl From<RequestLog> for RequestReport {
-    /// Of a request that is over.
+    /// The report of a finished request.
     fn from(log: RequestLog) -> Self {
         let (mut steps, steps_left_out) = log.timeline.finish(&log.uses, &log.executions, log.duration);
         for step in &mut steps {

@@ -12,8 +12,8 @@ use super::skill_metrics::SkillMetrics;
 
 /// How often: as often as Prometheus usually looks.
 const EVERY: Duration = Duration::from_secs(15);
-/// How often a hub is asked that takes no reports: one of the release before the endpoint is upgraded in place, which nothing
-/// announces. What is counted meanwhile is reported then.
+/// How often the gateway retries at a hub that does not accept reports. Such a hub is of an earlier release, and nothing announces
+/// its upgrade. Uses that are counted until then are reported after it.
 const EVERY_UNTAKEN: Duration = Duration::from_mins(10);
 /// How long an orderly end waits for the hub.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ where
                 if every != EVERY_UNTAKEN {
                     tracing::info!(
                         hub_says = %refusal,
-                        "the hub takes no reports of how often skills are used, as hubs of earlier releases; asking again every {} minutes",
+                        "the hub is of an earlier release and accepts no reports of skill use; trying again every {} minutes",
                         EVERY_UNTAKEN.as_secs() / 60
                     );
                 }
@@ -88,7 +88,7 @@ where
     }
     let sent = send(post.clone()).await;
     if let Err(error) = &sent {
-        tracing::debug!(%error, "the uses of skills were not reported to the hub");
+        tracing::debug!(%error, "skill use could not be reported to the hub");
         if !may_have_counted(error) {
             counts.give_back(&post.uses);
         }
@@ -96,7 +96,8 @@ where
     sent
 }
 
-/// What the hub may have counted is not reported again: too few uses say less than uses that did not happen.
+/// Whether the hub may have counted a report, which then is not sent again: a count that is too low does less harm than one that
+/// is too high.
 fn may_have_counted(error: &HubError) -> bool {
     match error {
         HubError::Broken(_) | HubError::Protocol(_) => true,

@@ -23,7 +23,7 @@ struct LastContact {
 }
 
 impl CatalogAge {
-    /// That of a process that starts.
+    /// The age in a process that starts.
     pub(super) fn starting() -> Self {
         Self(Arc::new(Mutex::new(LastContact {
             at: Instant::now(),

@@ -35,7 +35,7 @@ const WAIT_MAX: Duration = Duration::from_secs(2);
 /// meanwhile. Short: a replica of the hub that has not seen a Skill yet is behind the one that named it by milliseconds.
 const CONTENT_RETRY_FIRST: Duration = Duration::from_millis(50);
 /// Why there is no catalog, until there is memory for it.
-const NO_MEMORY: &str = "the gateway has no memory for it";
+const NO_MEMORY: &str = "the gateway does not have enough memory for it";
 
 /// Keeps the catalog up to date; dropping it ends that.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ struct Follower {
     /// There is no memory for the present sources at this moment.
     is_short: bool,
     last: LastGood,
-    /// Keeps the catalog on the disk, if there is a place for it.
+    /// Saves the catalog on disk, if a folder for it is configured.
     saver: Option<Saver>,
     /// A hub has sent a whole catalog: what is served is its, and not what was saved.
     answered: bool,
@@ -305,7 +305,7 @@ impl Follower {
                 self.serve(snapshot);
                 self.save();
             }
-            Err(error) => tracing::error!(%error, "a snapshot could not be made; please report this"),
+            Err(error) => tracing::error!(%error, "the catalog could not be built; please report this"),
         }
     }
 }

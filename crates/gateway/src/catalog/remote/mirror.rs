@@ -20,8 +20,8 @@ pub(crate) struct Mirror {
     skills: BTreeMap<SkillRef, SkillLine>,
     /// uids of removed skills and the resourceVersion at which they went, oldest first.
     gone: VecDeque<(String, String)>,
-    /// What this hub says of skills that it does not serve. It is not saved, and a replica that lags may say it of skills that are
-    /// served by now: a request finds these first.
+    /// The skills that this hub does not serve, each with the reason. They are not saved. A replica that lags may list skills that
+    /// are served by now: a request looks for served skills first.
     unserved: Vec<UnservedSkill>,
     /// The index that is being read: the skills named so far, and how far its replica has seen.
     index: Option<MirroredIndex>,

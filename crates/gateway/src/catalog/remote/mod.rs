@@ -17,12 +17,12 @@ mod known;
 pub(crate) mod mirror;
 mod names;
 mod objects;
-mod one;
 mod saved;
 mod serving;
 mod settings;
+mod single_skill;
 
 pub use age::CatalogAge;
 pub use blobs::Blobs;
 pub use follow::{CatalogTasks, follow};
-pub use one::{FetchError, fetch_skill};
+pub use single_skill::{FetchError, fetch_skill};

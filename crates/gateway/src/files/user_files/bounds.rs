@@ -83,8 +83,8 @@ impl Bounds {
         Err(Refusal::TooLarge(text))
     }
 
-    /// Those of a registry, which keeps so many bytes for all gateways of an installation, each for so long. One account has half
-    /// of everything at most, and one caller a quarter of the bytes.
+    /// The bounds of a registry, which stores at most `bytes` for all gateways of an installation, each object for `kept`. One
+    /// account gets at most half of everything, and one caller a quarter of the bytes.
     pub fn of_cluster(bytes: u64, kept: SignedDuration) -> Self {
         Self {
             caller_bytes: bytes / 4,

@@ -258,7 +258,7 @@ impl Gateway {
                 continue;
             }
             let found = self.own_file(who, id).await?;
-            // What came from another replica is here already.
+            // The content of a file of another replica was read already.
             let read = if matches!(found.content, Content::Read(_)) {
                 found.info.size
             } else {
@@ -272,7 +272,7 @@ impl Gateway {
         let made = store.add_container(who, new).await?;
         for (found, name, _held) in files {
             if let Err(refusal) = self.put(who, store, &made.id, (&found, name)).await {
-                // It goes by itself if this fails.
+                // If this fails, the container expires.
                 let _ = store.delete_container(who, &made.id).await;
                 return Err(refusal);
             }

@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use crate::model_calls::turn_store::KeyedHash;
 
-/// Whose files are meant, and whom the calls to the store count for.
+/// The owner of the files, and the caller against whose limits the calls to the store count.
 #[derive(Debug, Clone)]
 pub struct FilesCaller {
     /// Whose files they are.
     pub caller: Caller,
-    /// Who the memory of contents and the calls count for.
+    /// The caller against whose limits the memory of contents and the calls count.
     pub(crate) counted: KeyedHash,
     /// Where the request comes from, if nobody checked who sent it.
     pub address: Option<IpAddr>,

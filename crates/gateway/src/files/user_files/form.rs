@@ -33,7 +33,7 @@ pub(super) struct Form {
 pub(super) struct FormFile {
     /// The last part of its path.
     pub(super) name: String,
-    /// As it was sent, else by the extension.
+    /// The media type as it was sent, else the one of the extension.
     pub(super) mime: String,
     /// Its content.
     pub(super) bytes: Bytes,

@@ -18,7 +18,7 @@ use knack_wire::own_files::FILE_PREFIX;
 use super::bounds::Bounds;
 use super::files_caller::FilesCaller;
 use super::objects::{ContainerFile, FileOwner, NewContainerFile, NewFile, Object, Source};
-use super::op::{Answer, Op, RemovedIds, Reply};
+use super::operation::{Answer, Op, RemovedIds, Reply};
 use super::refusal::Refusal;
 use super::store::{Clock, UploadStore, UserFiles, new_id};
 use super::table::{StoreUsage, Table};

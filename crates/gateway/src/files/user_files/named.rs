@@ -1,4 +1,4 @@
-//! Model requests that name files and containers of ours: what they get of them, and what the provider sees in their place.
+//! Model requests that name files and containers of this gateway: what their runs get, and what the provider sees instead.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(crate) struct NamedFiles {
     pub(crate) container: Option<Container>,
     /// Whether only programs here can read what it names, so that its code tool runs here.
     pub(crate) runs_here: bool,
-    /// Who the memory of its files counts for.
+    /// The caller against whose limits the memory of its files counts.
     counted: KeyedHash,
     bytes: usize,
     /// Its share of the memory, until the files are staged, which take theirs.
@@ -139,7 +139,7 @@ async fn contents(
     let read = read
         .unwrap_or(Err(Refusal::Away))
         .map_err(|refusal| fault_of_param(&refusal, "container"))?;
-    // Another request may have put larger ones in their places meanwhile.
+    // Another request may have replaced them by larger ones meanwhile.
     named.grow_to(gateway, read.iter().map(|(_, content)| content.len()).sum())?;
     Ok(read)
 }
@@ -154,7 +154,7 @@ async fn container(gateway: &Gateway, who: &FilesCaller, own: &OwnFiles) -> Resu
         };
         return match found {
             Ok(found) => Ok(Some(found)),
-            // An answer showed it: a new one takes its place, and the answer says which.
+            // An answer showed it: it is replaced by a new one, which the answer names.
             Err(Refusal::Missing(..) | Refusal::Expired(_)) if !id.starts_with(CONTAINER_PREFIX) => Ok(None),
             Err(refusal) => Err(fault_of_param(&refusal, "container")),
         };
@@ -175,7 +175,7 @@ async fn container(gateway: &Gateway, who: &FilesCaller, own: &OwnFiles) -> Resu
     made.map(Some).map_err(|refusal| fault_of_param(&refusal, "file_ids"))
 }
 
-/// The body with words in the place of files of ours, which become inputs of the runs.
+/// The body in which texts replace the files of this gateway; the files become inputs of the runs.
 async fn parts(
     gateway: &Gateway,
     who: &FilesCaller,

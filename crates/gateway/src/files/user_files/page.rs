@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use jiff::Timestamp;
 use knack_registry::{Paged, parameters};
 
-use super::op::RemovedIds;
+use super::operation::RemovedIds;
 use super::refusal::Refusal;
 
 /// Containers and files of a container on a page that does not say, and at most.

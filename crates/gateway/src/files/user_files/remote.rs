@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::bounds::Bounds;
 use super::files_caller::FilesCaller;
-use super::op::{self, FILES_PATH, Op, Reply};
+use super::operation::{self, FILES_PATH, Op, Reply};
 use super::refusal::Refusal;
 use super::store::UploadStore;
 use crate::replicas::Replicas;
@@ -124,7 +124,7 @@ impl UploadStore for RemoteFiles {
         let within = if is_made { MADE_TIMEOUT } else { CALL_TIMEOUT };
         let copied = self.sending.take(content.len(), SENDING_PATIENCE).await;
         let _copied = copied.map_err(|_| Refusal::Busy)?;
-        let body = op::call_body(&who.bucket(), op, &content).ok_or(Refusal::Failed)?;
+        let body = operation::call_body(&who.bucket(), op, &content).ok_or(Refusal::Failed)?;
         let cause = loop {
             match tokio::time::timeout(within, self.answer(body.clone(), most)).await {
                 // Other replicas ask for the same caller, or others of its namespace.
@@ -132,7 +132,7 @@ impl UploadStore for RemoteFiles {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
                 Ok(Ok(None)) => return Err(Refusal::Busy),
-                Ok(Ok(Some(answer))) => match op::read_answered(&answer) {
+                Ok(Ok(Some(answer))) => match operation::read_answered(&answer) {
                     Some(outcome) => return outcome,
                     None => break "its answer cannot be read; is it of another version?".to_owned(),
                 },

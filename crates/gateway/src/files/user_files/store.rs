@@ -11,7 +11,7 @@ use knack_wire::own_files::CONTAINER_PREFIX;
 
 use super::files_caller::FilesCaller;
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, Source};
-use super::op::{Answer, Op, RemovedIds, Reply};
+use super::operation::{Answer, Op, RemovedIds, Reply};
 use super::refusal::Refusal;
 use crate::files::FileEntry;
 
@@ -42,7 +42,7 @@ pub trait UploadStore: fmt::Debug + Send + Sync {
 pub struct UserFiles(Box<dyn UploadStore>);
 
 impl UserFiles {
-    /// Those of a store.
+    /// The uploads and containers of a store.
     pub fn of(store: impl UploadStore + 'static) -> Arc<Self> {
         Arc::new(Self(Box::new(store)))
     }

@@ -11,14 +11,14 @@ use super::objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer
 use super::refusal::Refusal;
 use super::tombstones::{Tombstone, Tombstones};
 
-/// Whose an object is, and its id.
+/// The owner of an object, and its id.
 pub(super) type ObjectKey = (FileOwner, String);
 
 /// An object that is another one than it was.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TableChange {
     pub(super) key: ObjectKey,
-    /// As it was; `None`: it was not there.
+    /// The object before the change; `None`: there was none.
     pub(super) before: Option<Object>,
 }
 
@@ -84,7 +84,7 @@ impl Table {
         file.or_else(|| self.containers.get(key).cloned().map(Object::Container))
     }
 
-    /// Sets an object, or removes it. Not a change that is told.
+    /// Sets an object, or removes it, without recording a change.
     pub(super) fn put(&mut self, key: ObjectKey, object: Option<Object>) {
         self.bytes -= self.object(&key).map_or(0, |old| old.bytes());
         self.bytes += object.as_ref().map_or(0, Object::bytes);
@@ -102,7 +102,7 @@ impl Table {
         }
     }
 
-    /// Sets an object or removes it, and tells so.
+    /// Sets an object or removes it, and records the change.
     fn change(&mut self, key: ObjectKey, object: Option<Object>) {
         if !self.changes.iter().any(|change| change.key == key) {
             let before = self.object(&key);

@@ -12,7 +12,7 @@ use crate::model_calls::turn_store::KeyedHash;
 
 /// Files of one account that are gone and remembered, and as many containers. About 150 bytes each.
 const GONE_OF_ACCOUNT: usize = 4096;
-/// Of all accounts: beyond it the oldest of the account goes that has most.
+/// Most tombstones of all accounts together; beyond it the oldest one of the account with the most is removed.
 const GONE_MAX: usize = 16_384;
 
 /// The trace of one object.

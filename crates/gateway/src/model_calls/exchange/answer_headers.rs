@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// Of a stream of ours: neither a cache nor the buffer of a proxy may hold it back.
+/// Sets the headers of a stream that this gateway makes, so that neither a cache nor the buffer of a proxy delays it.
 pub fn insert_stream_headers(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),

@@ -34,7 +34,7 @@ pub(crate) struct UpstreamTarget {
     pub api: Api,
     /// As the client sent it.
     pub(crate) path_and_query: String,
-    /// As they go upstream.
+    /// The headers that are sent to the provider.
     pub headers: HeaderMap,
     /// The body as it was received, if that was compressed.
     pub received: Option<Bytes>,

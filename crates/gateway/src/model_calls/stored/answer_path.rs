@@ -8,7 +8,7 @@ const PAGE: usize = 100;
 /// Elements of a page where the client names no limit, as the APIs have it.
 const DEFAULT_LIMIT: usize = 20;
 
-/// What a request asks of what the provider keeps.
+/// A request about answers that the provider stores.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum StoredRequest {
     /// The list of Chat completions.
@@ -63,7 +63,7 @@ impl AnswerPath {
         })
     }
 
-    /// The same place of another answer, with a query and its mark; `None` if its id is none for a path.
+    /// The same path for another answer, with a query (from its `?` on); `None` if the id cannot be part of a path.
     pub(super) fn with(&self, id: &str, query: &str) -> Option<String> {
         is_plain(id).then(|| format!("{}{id}{}{query}", self.before, self.behind))
     }
@@ -96,7 +96,7 @@ impl Query {
         asked.unwrap_or(DEFAULT_LIMIT).clamp(1, PAGE)
     }
 
-    /// The query with these pairs in place of those of their names.
+    /// The query with these pairs instead of the ones of the same names.
     fn with(&self, pairs: &[(&str, &str)]) -> Self {
         let is_kept = |name: &str| pairs.iter().all(|(other, _)| *other != name);
         let kept = self.0.iter().filter(|(name, _)| is_kept(name)).cloned();

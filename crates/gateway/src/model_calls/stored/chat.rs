@@ -50,9 +50,7 @@ pub(super) async fn list(reader: ProviderReader, mut request: Request) -> Result
         return Ok(respond(parts, read));
     };
     let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut listing).await? else {
-        return Ok(incomplete(
-            "The provider did not give the next completions of the list.",
-        ));
+        return Ok(incomplete("The provider did not return the next page of completions."));
     };
     Ok(respond(parts, page.body))
 }
@@ -74,7 +72,7 @@ impl Listing {
     /// A page in the client's terms, and at most `most` of it; `None`: it is no list.
     async fn page(&self, body: &[u8], most: usize) -> Option<ItemPage> {
         let mut known = self.reader.saved_turns(&stored::list_ids(body)).await;
-        // The last round of an answer stands for all of it: what is known of the answer is under its own id.
+        // Of the rounds of an answer, only the last one counts here: the saved turn of the answer has the answer's own id.
         let ended = |(id, saved): (&String, &Arc<SavedTurn>)| {
             let answer = &saved.stored.as_ref()?.part_of;
             (saved.state == *id && !answer.is_empty() && !known.contains_key(answer)).then(|| answer.clone())
@@ -136,11 +134,11 @@ impl StoredAnswer {
             return Ok(respond(parts, read));
         };
         let Some(listed) = self.all_messages(first, read).await? else {
-            let text = "The provider did not give all messages that the completion was asked with.";
+            let text = "The provider did not return all messages of the completion's request.";
             return Ok(incomplete(text));
         };
         let Some(shown) = form.sent_messages(&listed.all) else {
-            let text = "The provider lists other messages than the completion was asked with.";
+            let text = "The messages that the provider lists are not those of the completion's request.";
             return Ok(incomplete(text));
         };
         let Some(page) = page_of(shown, &self.answer_path.query) else {
@@ -160,7 +158,7 @@ impl StoredAnswer {
     ) -> Result<Option<Messages>, OverBudget> {
         let query = self.answer_path.query.all();
         let mut room = MAX_BODY - read.bytes.len();
-        // The messages take the place of what they were read from.
+        // The messages replace the body that they were read from.
         let mut held = vec![read.holding];
         while let Some(after) = next {
             if held.len() == MAX_PAGES {

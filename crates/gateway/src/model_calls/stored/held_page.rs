@@ -38,8 +38,7 @@ impl HeldPage {
     }
 }
 
-/// What was made of a body takes its place. While it is made both are there, as a body is while it is parsed: not longer
-/// than a thread takes for it.
+/// Replaces a body by what was made of it. Both are in memory only while one thread makes the second.
 pub(super) fn in_place_of(read: HeldBody, made: Vec<u8>) -> Result<HeldBody, OverBudget> {
     let HeldBody { bytes, mut holding } = read;
     drop(bytes);

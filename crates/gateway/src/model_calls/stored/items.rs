@@ -40,7 +40,7 @@ impl StoredAnswer {
             return Ok(respond(parts, read));
         };
         let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut list).await? else {
-            let text = "The provider did not give the next items of the response.";
+            let text = "The provider did not return the next page of the response's items.";
             return Ok(fault(&Fault::new(502, text), Format::Responses));
         };
         Ok(respond(parts, page.body))

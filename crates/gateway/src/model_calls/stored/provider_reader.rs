@@ -35,7 +35,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Saved turns that other replicas are asked for at once: as many of the largest as one question reads.
 const SAVED_TURNS_AT_ONCE: usize = 16;
 
-/// Who asks, and whom.
+/// Reads from the provider on behalf of a client.
 pub(super) struct ProviderReader {
     pub(super) gateway: Arc<Gateway>,
     pub(super) api: Api,
@@ -106,14 +106,16 @@ impl ProviderReader {
             if let BodyError::Busy(over) = error {
                 return too_busy(over, format);
             }
-            let text = format!("What the provider keeps is larger than {MAX_BODY} bytes, or was interrupted.");
+            let text = format!(
+                "The stored answer of the provider is larger than {MAX_BODY} bytes, or its transfer was interrupted."
+            );
             fault(&Fault::new(502, text), format)
         })?;
         parts.headers.remove(CONTENT_LENGTH);
         Ok((parts, read))
     }
 
-    /// What else an answer to the client needs, of at most so many bytes; `None`: the provider did not give it in time.
+    /// Reads a further body that the answer needs, of at most `most` bytes; `None`: the provider did not return it in time.
     pub(super) async fn get(&self, path: &str, most: usize) -> Result<Option<HeldBody>, OverBudget> {
         let asked = self
             .gateway
@@ -140,7 +142,7 @@ impl ProviderReader {
             .await
     }
 
-    /// What was made of bodies that are gone.
+    /// Counts a new body that was made of bodies that were dropped.
     pub(super) fn hold(&self, made: Vec<u8>) -> Result<HeldBody, OverBudget> {
         let holding = self.gateway.requests.hold(&self.counted, made.len())?;
         let bytes = made.into();

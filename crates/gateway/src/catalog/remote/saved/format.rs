@@ -1,4 +1,4 @@
-//! The form of the file, its place, and its bounds.
+//! The format of the file, its path, and its limits.
 
 use std::path::PathBuf;
 use std::time::Duration;

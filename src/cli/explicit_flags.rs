@@ -1,7 +1,7 @@
-//! Which arguments a person typed, as opposed to defaults and variables of the environment.
+//! The flags that are on the command line, as opposed to defaults and variables of the environment.
 //!
-//! A flag that does nothing beside another one is refused by its name. The variable of the same meaning is let be: it is set for
-//! every command.
+//! A flag that has no effect beside another one is refused by its name. The environment variable of the same flag is accepted: it
+//! is set for every command.
 
 use anyhow::bail;
 use clap::parser::ValueSource;
@@ -9,9 +9,9 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 /// The flags on the command line. It must be the first field of its arguments: those after it take their values away.
 #[derive(Debug, Default)]
-pub(super) struct TypedFlags(Vec<String>);
+pub(super) struct ExplicitFlags(Vec<String>);
 
-impl TypedFlags {
+impl ExplicitFlags {
     /// An error if one of these flags is on the command line; `why` says what holds instead.
     pub(super) fn refuse(&self, flags: &[&str], why: &str) -> anyhow::Result<()> {
         let is_typed = |flag: &&&str| self.0.iter().any(|typed| typed == **flag);
@@ -22,7 +22,7 @@ impl TypedFlags {
     }
 }
 
-impl FromArgMatches for TypedFlags {
+impl FromArgMatches for ExplicitFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let ids = matches.ids().map(clap::Id::as_str);
         let typed = ids.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
@@ -37,7 +37,7 @@ impl FromArgMatches for TypedFlags {
     }
 }
 
-impl Args for TypedFlags {
+impl Args for ExplicitFlags {
     fn augment_args(command: Command) -> Command {
         command
     }

@@ -5,7 +5,7 @@ use std::hash::Hash;
 
 use knack_gateway::catalog::SkillSource;
 
-/// The places of the skills whose key an earlier one has, each with the first that has it.
+/// The indices of skills whose key an earlier skill has, each with the index of the first one.
 pub(crate) fn repeated<'s, K: Eq + Hash>(
     skills: impl IntoIterator<Item = &'s SkillSource>,
     key: impl Fn(&'s SkillSource) -> K,
