@@ -144,7 +144,7 @@ impl Packages {
                 (self.log)(&format!("packages of {name}: {error}"));
                 // The reason is the person's; it may name an index.
                 let why = format!(
-                    "the packages of skill \"{name}\" are not installed ({}); it cannot run here",
+                    "the packages of skill \"{name}\" are not there ({}); it cannot run here",
                     error.state
                 );
                 self.environments.set(id, EnvironmentState::Refused(why));
