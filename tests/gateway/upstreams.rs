@@ -226,6 +226,12 @@ async fn a_schema_that_excludes_tools_is_answered_without_skills() {
     let sent = knack.upstream();
     assert!(sent["messages"].to_string().contains("load_skill"), "{sent}");
     assert_eq!(sent.get("tools"), None, "{sent}");
+    // A skill that the request names is never left out.
+    let talk = Talk::plain((Format::Chat, false), "formed");
+    let mut body = talk.body();
+    body["response_format"] = json!({"type": "json_object"});
+    let named = talk.request(&knack.url, &body).header("x-knack-skills", "weather");
+    assert_eq!(knack.send(named).await.status, 400);
     // With tools of its own, the client knows what the provider says of them.
     let talk = Talk::saying((Format::Chat, false), "formed");
     let mut body = talk.body();

@@ -356,6 +356,8 @@ pub struct Injection {
     /// Our tool that replaces the client's [`CodeTool`], which is taken out of the upstream request; declared
     /// unless the client forbids all tools.
     pub code_tool: Option<String>,
+    /// The request itself names skills that are served here, so it is never sent without them.
+    pub is_named: bool,
 }
 
 impl Injection {
@@ -365,6 +367,7 @@ impl Injection {
             material: Arc::new(Material::new(system, tools)),
             own_skills: Vec::new(),
             code_tool: None,
+            is_named: false,
         }
     }
 

@@ -103,10 +103,16 @@ fn any_other_refusal_is_passed_as_it_came() {
         assert_eq!(play(format, &ask, &[error(400, REFUSED)]).text(), REFUSED);
     }
     // A skill that the request names is served or refused, and never left out.
-    let named = Injection {
+    let of_container = Injection {
         own_skills: vec!["litellm:x".to_owned()],
         ..injection()
     };
-    let played = play_pieces(request(format, ask), named, settings(), &[error(400, REFUSED)], 9);
-    assert_eq!(played.text(), REFUSED);
+    let named = Injection {
+        is_named: true,
+        ..injection()
+    };
+    for injection in [of_container, named] {
+        let played = play_pieces(request(format, ask), injection, settings(), &[error(400, REFUSED)], 9);
+        assert_eq!(played.text(), REFUSED);
+    }
 }

@@ -7,7 +7,9 @@ use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::Catalog;
 use knack_skill::ids;
 use knack_skill::model::SkillRef;
-use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within};
+use knack_skill::plan::{
+    ActivationCause, Active, ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within,
+};
 use knack_wire::request::{ContainerSkill as WireSkill, Material, SkillVersion, ToolChoice as WireChoice};
 use knack_wire::{Fault, Format, Injection, Request, RequestFields, Tool};
 
@@ -163,8 +165,10 @@ pub(crate) fn injection(
     materials: &Materials,
     code_tool: Option<String>,
 ) -> Injection {
+    let is_optional = |active: &Active| matches!(active.why, ActivationCause::Always | ActivationCause::Auto);
     Injection {
         code_tool,
+        is_named: !plan.active.iter().all(is_optional),
         material: materials.of(plan),
         own_skills: plan
             .container

@@ -315,8 +315,10 @@ impl Drive {
     fn can_go_without(&self, edits: &Edits) -> bool {
         let injection = &self.injection;
         let adds_tools = !injection.tools().is_empty() && !self.transparent;
-        let is_ours =
-            injection.code_tool.is_some() || !injection.own_skills.is_empty() || self.settings.container.is_some();
+        let is_ours = injection.is_named
+            || injection.code_tool.is_some()
+            || !injection.own_skills.is_empty()
+            || self.settings.container.is_some();
         let takes_history =
             self.request.format() != Format::Messages || edits.is_empty() || !self.fields.client_tools.is_empty();
         adds_tools && !is_ours && takes_history && !self.settings.array
