@@ -177,14 +177,20 @@ impl PodResources {
         }
     }
 
+    /// The limit of a resource; `None`: it is not offered.
+    #[must_use]
+    pub fn offered(&self, name: &str) -> Option<&str> {
+        match name {
+            "cpu" => Some(&self.cpu.limit),
+            "memory" => Some(&self.memory.limit),
+            "ephemeral-storage" => Some(&self.ephemeral_storage.limit),
+            other => self.extended.get(other).map(String::as_str),
+        }
+    }
+
     /// The limit of a resource; that of one that is not offered is 0.
     fn limit(&self, name: &str) -> &str {
-        match name {
-            "cpu" => &self.cpu.limit,
-            "memory" => &self.memory.limit,
-            "ephemeral-storage" => &self.ephemeral_storage.limit,
-            other => self.extended.get(other).map_or("0", String::as_str),
-        }
+        self.offered(name).unwrap_or("0")
     }
 
     /// Whether a pod with these has less of something than one with `other`.

@@ -5,6 +5,7 @@ use knack_api::skill::SkillSandbox;
 use knack_api::{Quantity, SkillRuntime};
 
 use super::types::{Reason, Rejection, Scope};
+use crate::jobs::PodResources;
 
 /// What a skill asks for in its spec and the runtime does not allow, if anything. What the frontmatter asks for is
 /// capped instead: its author does not know the runtime.
@@ -28,18 +29,16 @@ fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
 /// Whether a runtime gives a skill what it asks for.
 pub fn resources_allowed(runtime: &SkillRuntime, asked: &Resources) -> Result<(), Rejection> {
     let sandbox = &runtime.spec.sandbox;
-    let ceiling = |name: &str| -> Option<&Quantity> {
-        let limits = sandbox.resources.as_ref().map(|resources| &resources.limits);
-        sandbox.max_resources.get(name).or_else(|| limits?.get(name))
-    };
+    // With the defaults: a runtime that names no resources is no runtime without limits.
+    let own = PodResources::of(sandbox.resources.as_ref());
     for (name, wanted) in asked.limits.iter().chain(&asked.requests) {
-        let over = match ceiling(name) {
-            Some(ceiling) if wanted.milli() > ceiling.milli() => format!("above the runtime's limit {ceiling}"),
-            // The native ones without a ceiling are bounded by the namespace's quota only.
-            None if !Resources::NATIVE.contains(&name.as_str()) => {
-                "a resource that the runtime does not offer".to_owned()
+        let max = sandbox.max_resources.get(name).map(Quantity::as_str);
+        let over = match max.or_else(|| own.offered(name)) {
+            Some(ceiling) if Quantity::parse(ceiling).is_ok_and(|ceiling| wanted.milli() <= ceiling.milli()) => {
+                continue;
             }
-            _ => continue,
+            Some(ceiling) => format!("above the runtime's limit {ceiling}"),
+            None => "a resource that the runtime does not offer".to_owned(),
         };
         return Err(Rejection {
             reason: Reason::ResourcesOverCeiling,

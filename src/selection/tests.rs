@@ -243,7 +243,12 @@ fn a_skill_may_only_tighten() {
             json!({"resources": {"limits": {"nvidia.com/gpu": 1}}}),
             "ResourcesOverCeiling",
         ),
-        (json!({"resources": {"limits": {"ephemeral-storage": "1Gi"}}}), "ok"),
+        // The runtime does not name it: the ceiling is the default.
+        (json!({"resources": {"limits": {"ephemeral-storage": "64Mi"}}}), "ok"),
+        (
+            json!({"resources": {"limits": {"ephemeral-storage": "1Gi"}}}),
+            "ResourcesOverCeiling",
+        ),
         (json!({"image": "r.io/own@sha256:11"}), "ok"),
         (json!({"image": "r.io/more@sha256:22"}), "ok"),
         (json!({"image": "r.io:5000/port:1@sha256:22"}), "ok"),
@@ -263,6 +268,53 @@ fn a_skill_may_only_tighten() {
             view(&runtime, false, Caller::All, &skills),
             [format!("blue/a Listed {expected}")],
             "{asked}"
+        );
+    }
+}
+
+/// A stock install has such a runtime.
+#[test]
+fn a_runtime_that_names_no_resources_has_the_default_ones_as_ceiling() {
+    for (sandbox, asked, expected) in [
+        (json!({}), json!({"limits": {"memory": "512Mi", "cpu": "1"}}), "ok"),
+        (
+            json!({}),
+            json!({"limits": {"memory": "513Mi"}}),
+            "ResourcesOverCeiling",
+        ),
+        (json!({}), json!({"requests": {"cpu": "2"}}), "ResourcesOverCeiling"),
+        (
+            json!({}),
+            json!({"limits": {"ephemeral-storage": "65Mi"}}),
+            "ResourcesOverCeiling",
+        ),
+        (
+            json!({}),
+            json!({"limits": {"nvidia.com/gpu": 1}}),
+            "ResourcesOverCeiling",
+        ),
+        (
+            json!({"resources": {"requests": {"memory": "64Mi"}}}),
+            json!({"limits": {"memory": "1Gi"}}),
+            "ResourcesOverCeiling",
+        ),
+        (
+            json!({"maxResources": {"memory": "1Gi"}}),
+            json!({"limits": {"memory": "1Gi", "cpu": "1"}}),
+            "ok",
+        ),
+        (
+            json!({"maxResources": {"memory": "1Gi"}}),
+            json!({"limits": {"cpu": "2"}}),
+            "ResourcesOverCeiling",
+        ),
+    ] {
+        let skills = [skill("blue", "a", json!({}), json!({"sandbox": {"resources": asked}}))];
+        let runtime = runtime("blue", json!({"sandbox": sandbox}));
+        assert_eq!(
+            view(&runtime, false, Caller::All, &skills),
+            [format!("blue/a Listed {expected}")],
+            "{sandbox} {asked}"
         );
     }
 }
