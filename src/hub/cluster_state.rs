@@ -27,6 +27,11 @@ pub trait ServedObject: ResourceExt {
 
     /// A change of it.
     fn changed(&self) -> Change;
+
+    /// Whether it is kept no longer, though a finalizer holds it.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 impl ServedObject for Skill {
@@ -34,7 +39,6 @@ impl ServedObject for Skill {
     fn differs(&self, other: &Self) -> bool {
         self.metadata.uid != other.metadata.uid
             || self.metadata.labels != other.metadata.labels
-            || self.metadata.deletion_timestamp != other.metadata.deletion_timestamp
             || self.spec != other.spec
             || self.status != other.status
     }
@@ -44,6 +48,11 @@ impl ServedObject for Skill {
             namespace: self.namespace().unwrap_or_default(),
             name: self.name_any(),
         })
+    }
+
+    /// From its deletion on, as for the controller. A runtime is needed until it is away: its runs are ended.
+    fn is_gone(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
     }
 }
 
@@ -123,7 +132,9 @@ impl<K: ServedObject> WatchedObjects<K> {
             Event::InitApply(object) => {
                 let listing = self.pending.entry(scope.map(str::to_owned)).or_default();
                 raise(&mut listing.seen, object.resource_version());
-                listing.objects.insert(key(&object), Arc::new(object));
+                if !object.is_gone() {
+                    listing.objects.insert(key(&object), Arc::new(object));
+                }
                 None
             }
             Event::InitDone => {
@@ -135,14 +146,14 @@ impl<K: ServedObject> WatchedObjects<K> {
                 self.complete += 1;
                 Some(Change::All)
             }
-            Event::Apply(object) => {
+            Event::Apply(object) if !object.is_gone() => {
                 raise(&mut self.seen, object.resource_version());
                 let object = Arc::new(object);
                 let before = self.objects.insert(key(&*object), Arc::clone(&object));
                 let same = before.is_some_and(|before| !before.differs(&object));
                 (!same).then(|| object.changed())
             }
-            Event::Delete(object) => {
+            Event::Apply(object) | Event::Delete(object) => {
                 raise(&mut self.seen, object.resource_version());
                 self.objects.remove(&key(&object)).map(|_| object.changed())
             }
@@ -416,6 +427,36 @@ mod tests {
             kind.apply(None, Event::Apply(runtime_with(2, "False"))).is_some(),
             "the fence is gone"
         );
+    }
+
+    /// A finalizer holds it for as long as its owner likes.
+    #[test]
+    fn a_skill_is_served_until_its_deletion_and_not_until_it_is_away() {
+        let skill = |deleted: Option<&str>, version: &str| -> Skill {
+            let mut skill: Skill = serde_json::from_value(serde_json::json!({
+                "metadata": {"namespace": "n", "name": "s", "uid": "u", "resourceVersion": version, "finalizers": ["a.io/f"]},
+                "spec": {"source": {}},
+            }))
+            .unwrap();
+            skill.metadata.deletion_timestamp = deleted.map(|time| serde_json::from_value(time.into()).unwrap());
+            skill
+        };
+        let deleted = Some("2026-01-01T00:00:00Z");
+        let mut kind = WatchedObjects::default();
+        let changed = kind.apply(None, Event::Apply(skill(None, "1")));
+        assert!(changed.is_some() && kind.get("n", "s").is_some());
+        assert_eq!(kind.apply(None, Event::Apply(skill(deleted, "2"))), changed);
+        assert!(kind.get("n", "s").is_none());
+        // Its later writes, and its end, change nothing more.
+        assert_eq!(kind.apply(None, Event::Apply(skill(deleted, "3"))), None);
+        assert_eq!(kind.apply(None, Event::Delete(skill(deleted, "4"))), None);
+        assert_eq!(kind.newest_version(), "4");
+        // One that a first list has on its way out.
+        kind.apply(None, Event::Init);
+        kind.apply(None, Event::InitApply(skill(deleted, "5")));
+        kind.apply(None, Event::InitDone);
+        assert!(kind.get("n", "s").is_none());
+        assert_eq!(kind.newest_version(), "5");
     }
 
     #[test]
