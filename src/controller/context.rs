@@ -149,6 +149,8 @@ pub(super) struct Memory {
     /// By uid of a skill and number of a version: the last reported reason why the version is not served.
     undelivered: Mutex<HashMap<(String, u32), String>>,
     fences: Mutex<HashMap<Name, Fence>>,
+    /// By namespace: whose turn it is to write the quota. As many as there are namespaces with runtimes.
+    quota_turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// How often runtimes were asked to look again, whichever they were.
     triggers: AtomicU64,
     /// The version of each runtime that our last write of its status made, and [`Memory::triggers`] when that write's look began.
@@ -310,6 +312,12 @@ impl Memory {
             verdict,
         };
         remember(&self.fences, name_of(runtime), fence);
+    }
+
+    /// The turn to read and write the quota of a namespace.
+    pub(super) fn quota_turn(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.quota_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(turns.entry(namespace.to_owned()).or_default())
     }
 
     /// A runtime of a namespace is gone: the others share its quota and are reconciled again.

@@ -17,6 +17,10 @@ use super::{fence, quota, register, status};
 use crate::jobs::Defaults;
 use crate::selection::Scope;
 
+/// Attempts at the quota of a namespace in one reconcile. The quota controller of Kubernetes writes its status between our read and
+/// our write, about once for each of our writes.
+const QUOTA_ATTEMPTS: usize = 5;
+
 /// Applies fence and quota where they are missing or differ. A verdict is returned if one cannot be applied, so that
 /// the runtime cannot serve.
 pub(super) async fn apply(
@@ -73,7 +77,27 @@ async fn stand_fence(
 }
 
 /// One quota for all runtimes of a namespace: it counts by PriorityClass, which they share. It carries the register.
+///
+/// Runtimes that are reconciled at once take turns, and what another client wrote meanwhile is read again: a failed reconcile would be
+/// repeated only after a pause that doubles.
 async fn stand_quota(
+    context: &Context,
+    runtime: &SkillRuntime,
+    scope: &Scope<'_>,
+    namespace: &str,
+) -> Result<Option<Verdict>, ControllerError> {
+    let turn = context.memory.quota_turn(namespace);
+    let _turn = turn.lock().await;
+    for _ in 1..QUOTA_ATTEMPTS {
+        match write_quota(context, runtime, scope, namespace).await {
+            Err(error) if error.status() == Some(409) => {}
+            other => return other,
+        }
+    }
+    write_quota(context, runtime, scope, namespace).await
+}
+
+async fn write_quota(
     context: &Context,
     runtime: &SkillRuntime,
     scope: &Scope<'_>,
@@ -168,6 +192,7 @@ fn not_authorized(namespace: &str) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
@@ -245,5 +270,119 @@ mod tests {
             assert_eq!(written.reason.as_deref(), Some(expected), "{written:?}");
             assert_eq!(written.guards.len(), guards, "{written:?}");
         }
+    }
+
+    /// How many runtimes share the quota of one namespace: more than are reconciled at once.
+    const SHARING: usize = 12;
+
+    /// The quota as an API server has it: of two writers that read one state, one is refused.
+    #[derive(Debug, Default)]
+    struct StoredQuota {
+        quota: Option<Value>,
+        version: u64,
+        conflicts: usize,
+        /// Writes of the quota controller that come between a read and a write of ours.
+        by_kubernetes: usize,
+        ready: BTreeSet<String>,
+    }
+
+    impl StoredQuota {
+        fn answer(&mut self, method: &Method, body: Value) -> Value {
+            let conflict = |text: &str| json!({"kind": "Status", "status": "Failure", "code": 409, "reason": text, "message": "m"});
+            match (method, self.quota.clone()) {
+                (&Method::GET, None) => {
+                    json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "m"})
+                }
+                (&Method::GET, Some(quota)) => {
+                    if self.by_kubernetes > 0 {
+                        self.by_kubernetes -= 1;
+                        self.store(quota.clone());
+                    }
+                    quota
+                }
+                (&Method::POST, Some(_)) => {
+                    self.conflicts += 1;
+                    conflict("AlreadyExists")
+                }
+                (&Method::POST, None) => self.store(body),
+                (_, Some(quota)) if quota["metadata"]["resourceVersion"] == body["metadata"]["resourceVersion"] => {
+                    self.store(body)
+                }
+                _ => {
+                    self.conflicts += 1;
+                    conflict("Conflict")
+                }
+            }
+        }
+
+        fn store(&mut self, mut quota: Value) -> Value {
+            self.version += 1;
+            quota["metadata"]["resourceVersion"] = json!(self.version.to_string());
+            self.quota = Some(quota.clone());
+            quota
+        }
+    }
+
+    fn of_sharing(stored: &Mutex<StoredQuota>, method: &Method, path: &str, body: &[u8]) -> Option<Value> {
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut stored = stored.lock().unwrap();
+        let runtime = |name: &str, version: &str| {
+            json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+                "spec": {"sandbox": {"image": format!("r.io/a@sha256:{}", "0".repeat(64))}},
+                "metadata": {"namespace": "team", "name": name, "uid": name, "resourceVersion": version, "generation": 1}})
+        };
+        if path.contains("/resourcequotas") {
+            return Some(stored.answer(method, body));
+        }
+        if path.contains("/namespaces/team/networkpolicies") {
+            let missing =
+                json!({"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound", "message": "m"});
+            return Some(if *method == Method::GET { missing } else { body });
+        }
+        if path == "/apis/knack.dev/v1alpha1/skillruntimes" && *method == Method::GET {
+            let items: Vec<Value> = (0..SHARING).map(|number| runtime(&format!("r{number}"), "1")).collect();
+            return Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
+        }
+        if let Some(name) = path
+            .strip_prefix("/apis/knack.dev/v1alpha1/namespaces/team/skillruntimes/")
+            .and_then(|rest| rest.strip_suffix("/status"))
+        {
+            stored.ready.insert(name.to_owned());
+            return Some(runtime(name, "2"));
+        }
+        (*method == Method::POST && path.starts_with("/apis/events.k8s.io/v1/namespaces/")).then_some(body)
+    }
+
+    /// A conflict would end the reconcile, which is repeated after a pause that doubles: many runtimes would be without a status for
+    /// minutes.
+    #[tokio::test]
+    async fn runtimes_of_one_namespace_take_turns_at_its_quota_and_read_again_what_kubernetes_wrote() {
+        const BY_KUBERNETES: usize = 2;
+        let stored = Arc::new(Mutex::new(StoredQuota {
+            by_kubernetes: BY_KUBERNETES,
+            ..StoredQuota::default()
+        }));
+        let seen = Arc::clone(&stored);
+        let (address, _lease) = start(move |method, path, body| of_sharing(&seen, method, path, body));
+        let settings = ControllerSettings {
+            runtime_namespaces: vec!["team".to_owned()],
+            ..settings()
+        };
+        let (leading, shutdown) = lead(address, settings).await;
+        let begun = Instant::now();
+        while stored.lock().unwrap().ready.len() < SHARING {
+            assert!(begun.elapsed() < PATIENCE && !leading.is_finished(), "{stored:?}");
+            tokio::time::sleep(PAUSE).await;
+        }
+        shutdown.cancel();
+        leading.await.unwrap().unwrap();
+        let stored = stored.lock().unwrap();
+        assert_eq!(stored.conflicts, BY_KUBERNETES, "{stored:?}");
+        let annotations = stored.quota.as_ref().unwrap()["metadata"]["annotations"].as_object();
+        assert_eq!(
+            annotations.map(serde_json::Map::len),
+            Some(SHARING),
+            "the register has them all"
+        );
     }
 }
