@@ -28,6 +28,7 @@ pub mod problem;
 pub mod registration;
 pub mod risk;
 pub mod schema;
+mod schema_problem;
 pub mod search;
 pub mod semver;
 pub mod template;

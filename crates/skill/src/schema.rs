@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 /// Deeper nodes are left as they are: no tool schema needs more, and the walk must not exhaust the stack.
 const MAX_DEPTH: usize = 32;
 
-const TYPE_WORDS: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
+/// The types of JSON Schema.
+pub(crate) const TYPE_WORDS: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
 /// The type of what tools take.
 const OBJECT: &str = "object";
@@ -57,11 +58,6 @@ pub fn normalize(schema: &Value) -> Value {
 /// The schema as tools must have it: of an object, with `properties` that are schemas. What is no schema says nothing, and a
 /// schema of something else takes no arguments; providers refuse the whole request for one such tool.
 pub fn with_properties(schema: &Value) -> Value {
-    let is_of_object = |kind: &Value| match kind {
-        Value::String(kind) => kind == OBJECT,
-        Value::Array(kinds) => kinds.iter().any(|kind| kind == OBJECT),
-        _ => false,
-    };
     let Value::Object(mut root) = schema.clone() else {
         return empty();
     };
@@ -80,6 +76,15 @@ pub fn with_properties(schema: &Value) -> Value {
         _ => drop(root.insert("properties".to_owned(), Value::Object(Map::new()))),
     }
     Value::Object(root)
+}
+
+/// Whether a `type` has objects among its values.
+pub(crate) fn is_of_object(kind: &Value) -> bool {
+    match kind {
+        Value::String(kind) => kind == OBJECT,
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == OBJECT),
+        _ => false,
+    }
 }
 
 /// The schema of a tool without arguments.

@@ -12,6 +12,7 @@ use crate::model::{CallForm, Parameter, Tool};
 use crate::problem::ProblemKind::{self, FieldInvalid, FieldUnknown, ToolInvalid, ToolRepeated};
 use crate::risk::Risk;
 use crate::schema;
+use crate::schema_problem;
 use crate::tool_env::{grantable, is_env_name, is_operational};
 
 /// One declared tool before its schema is made.
@@ -162,7 +163,7 @@ fn items(list: Option<&Value>) -> &[Value] {
     &items[..items.len().min(MAX_ENTRIES)]
 }
 
-/// Checks declarations wherever they come from: names and commands given, no name twice, schemas objects, names legal.
+/// Checks declarations wherever they come from: names and commands given, no name twice, schemas valid and of an object, names legal.
 pub fn check(tools: &[ToolDeclaration]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen = HashSet::new();
@@ -224,17 +225,15 @@ fn check_command(index: usize, tool: &ToolDeclaration) -> Option<Finding> {
 }
 
 fn check_schema(index: usize, tool: &ToolDeclaration) -> Option<Finding> {
-    let schema = tool.input_schema.as_ref().filter(|schema| !schema.is_object());
-    schema.map(|_| {
-        let message = format!("tool \"{}\" `inputSchema` must be a mapping", shortened(&tool.name));
-        refused(
-            ToolInvalid,
-            index,
-            ".inputSchema",
-            message,
-            "write a JSON Schema object",
-        )
-    })
+    let schema = tool.input_schema.as_ref()?;
+    let problem = if schema.is_object() {
+        format!("is no JSON Schema of arguments: {}", schema_problem::problem(schema)?)
+    } else {
+        "must be a mapping".to_owned()
+    };
+    let message = format!("tool \"{}\" `inputSchema` {problem}", shortened(&tool.name));
+    let help = "write a JSON Schema of an object, with properties and required";
+    Some(refused(ToolInvalid, index, ".inputSchema", message, help))
 }
 
 /// Reports environment names that no grant can give.

@@ -9,6 +9,7 @@ use crate::functions::{Function, FunctionLock, LOCK_FILE, ReadFunctions, command
 use crate::inputs::shortened;
 use crate::model::{CallForm, SkillFile};
 use crate::problem::{Problem, ProblemKind, Severity};
+use crate::schema_problem;
 use crate::tools::ToolDeclaration;
 
 /// What to do about declarations that are not there.
@@ -54,6 +55,16 @@ impl Fields<'_> {
                 }
             };
             for function in functions.iter().take(MAX_ENTRIES) {
+                if let Some(why) = schema_problem::problem(&function.input_schema) {
+                    let message = format!(
+                        "the schema of {} is no JSON Schema of arguments: {why}",
+                        shortened(&function.name)
+                    );
+                    let problem = error(ProblemKind::ToolInvalid, message, "correct its input_schema");
+                    self.problems
+                        .push(problem.in_file(&path).on(format!("{field}.{}", function.function)));
+                    continue;
+                }
                 self.check_config(&path, &format!("{field}.{}", function.function), function);
                 if names.insert(function.name.clone()) {
                     tools.push(tool(&declared, &path, function));

@@ -115,6 +115,29 @@ fn declarations_are_checked_wherever_they_come_from() {
     assert_eq!(fields, expected);
 }
 
+/// Such a tool would end every request that it is in: a provider refuses the whole request.
+#[test]
+fn a_tool_whose_schema_is_none_is_refused() {
+    for (schema, expected) in [
+        (
+            json!({"type": "object", "properties": {"x": {"type": "bogus"}}}),
+            "properties.x.type must be",
+        ),
+        (json!({"type": "string"}), "type must be object"),
+        (json!({"type": "object", "properties": {"x": {"type": "string"}}}), ""),
+        (json!({"x": "string"}), ""),
+    ] {
+        let (tools, findings) =
+            read(&json!([{"name": "t", "description": "d", "command": ["x"], "inputSchema": schema}]));
+        assert_eq!(findings, []);
+        let found = check(&tools);
+        let refused = found.iter().any(|finding| {
+            finding.is_refused() && finding.field == "tools[0].inputSchema" && finding.message.contains(expected)
+        });
+        assert_eq!(refused, !expected.is_empty(), "{schema}: {found:?}");
+    }
+}
+
 /// Names are requests: a value beside one is not read, and says nothing about what the tool gets.
 #[test]
 fn environment_values_in_a_skill_are_named_with_what_to_write() {
