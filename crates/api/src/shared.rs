@@ -52,6 +52,13 @@ pub enum SelectorOperator {
     DoesNotExist,
 }
 
+impl SelectorOperator {
+    /// Whether the requirement has values.
+    fn takes_values(self) -> bool {
+        matches!(self, Self::In | Self::NotIn)
+    }
+}
+
 impl LabelSelector {
     /// Whether labels satisfy every requirement.
     pub fn matches(&self, labels: &Labels) -> bool {
@@ -59,6 +66,10 @@ impl LabelSelector {
             .iter()
             .all(|(key, value)| labels.get(key) == Some(value))
             && self.match_expressions.iter().all(|requirement| {
+                // Not valid, and refused by the definitions: `NotIn` of nothing must not select everything.
+                if requirement.operator.takes_values() == requirement.values.is_empty() {
+                    return false;
+                }
                 let value = labels.get(&requirement.key);
                 let listed = value.is_some_and(|value| requirement.values.contains(value));
                 match requirement.operator {
@@ -69,6 +80,21 @@ impl LabelSelector {
                 }
             })
     }
+}
+
+/// Longest name of an object.
+const OBJECT_NAME_MAX: usize = 253;
+
+/// Whether a text can be the name of a ConfigMap, a Secret or another object that is named by a DNS subdomain: the patterns of the
+/// definitions, for objects that are older than these.
+pub fn is_object_name(name: &str) -> bool {
+    let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        let ends = (part.bytes().next(), part.bytes().next_back());
+        matches!(ends, (Some(first), Some(last)) if is_alphanumeric(first) && is_alphanumeric(last))
+            && part.bytes().all(|byte| is_alphanumeric(byte) || byte == b'-')
+    };
+    name.len() <= OBJECT_NAME_MAX && name.split('.').all(is_part)
 }
 
 /// Kubernetes resource requirements of a sandbox.
@@ -138,6 +164,12 @@ mod tests {
             ),
             (r#"{"matchExpressions":[{"key":"a","operator":"Exists"}]}"#, true),
             (r#"{"matchExpressions":[{"key":"a","operator":"DoesNotExist"}]}"#, false),
+            // These are no selectors of Kubernetes.
+            (r#"{"matchExpressions":[{"key":"b","operator":"NotIn"}]}"#, false),
+            (
+                r#"{"matchExpressions":[{"key":"a","operator":"Exists","values":["1"]}]}"#,
+                false,
+            ),
         ] {
             let selector: LabelSelector = serde_json::from_str(selector).unwrap();
             assert_eq!(selector.matches(&labels), expected, "{selector:?}");

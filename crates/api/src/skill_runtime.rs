@@ -55,6 +55,12 @@ use super::shared::{LabelRequirement, LabelSelector, Labels};
         priority = 1
     ),
     printcolumn(
+        name = "Sandboxes",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"SandboxesReady\")].status",
+        priority = 1
+    ),
+    printcolumn(
         name = "Message",
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].message",

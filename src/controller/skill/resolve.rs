@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
-use knack_api::skill::{ArchiveSource, ConfigMapSource, UploadSource};
+use knack_api::shared::is_object_name;
+use knack_api::skill::{ArchiveSource, ConfigMapSource, Source, UploadSource};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -63,11 +64,36 @@ pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved
             return Err(SourceError::new(Cause::Invalid, text).into());
         }
     };
-    let files = below(files, source.path.as_deref())?;
+    let files = folder(source, files)?;
     Ok(ResolvedSource { files, turn })
 }
 
+/// The files of the folder that the source names.
+fn folder(source: &Source, files: Files) -> Result<Files, SourceError> {
+    below(files, source.path.as_deref()).map_err(|error| match error.cause {
+        // Of the sources, a ConfigMap alone can get a folder without an edit of the object: the others are in it, or have a digest.
+        Cause::NotFound if source.config_map.is_none() => SourceError {
+            cause: Cause::Invalid,
+            ..error
+        },
+        _ => error,
+    })
+}
+
+/// Refuses what is no name of a ConfigMap: the name becomes a part of a URL, so another text could ask for another object. The
+/// definition refuses it too; an object may be older than its rule.
+fn checked_name(field: &str, name: &str) -> Result<(), SourceError> {
+    if is_object_name(name) {
+        return Ok(());
+    }
+    let text = format!(
+        "{field}: {name:?} is not a name of a ConfigMap; write lower-case letters, digits, - and ., beginning and ending with a letter or digit"
+    );
+    Err(SourceError::new(Cause::Invalid, text))
+}
+
 async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSource) -> Result<Files, Unresolved> {
+    checked_name("spec.source.configMap.name", &source.name)?;
     let namespace = skill.namespace().unwrap_or_default();
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), &namespace);
     let found = context
@@ -107,6 +133,7 @@ async fn upload_maps(context: &Context, namespace: &str, source: &UploadSource) 
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
     let mut maps = Vec::with_capacity(source.config_maps.len());
     for name in &source.config_maps {
+        checked_name("spec.source.upload.configMaps", name)?;
         let what = || format!("get ConfigMap {namespace}/{name}");
         let Some(found) = context.call(what, api.get_opt(name)).await? else {
             let text = format!(
@@ -155,4 +182,66 @@ async fn from_archive(
     let unpacked = tokio::task::spawn_blocking(move || archive::unpack(&bytes)).await;
     let files = unpacked.map_err(|error| SourceError::new(Cause::BadArchive, format!("unpacking failed: {error}")))?;
     Ok(files.map_err(|error| error.of_field("spec.source.archive"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_skill::model::SkillFile;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_path_that_is_not_there_is_tried_again_only_where_it_can_come_by_itself() {
+        for (source, expected) in [
+            (
+                json!({"path": "sub", "inline": {"files": {"SKILL.md": "x"}}}),
+                VerdictState::Stalled,
+            ),
+            (
+                json!({"path": "sub", "archive": {"url": "https://h/a.tgz", "digest": "sha256:0"}}),
+                VerdictState::Stalled,
+            ),
+            (
+                json!({"path": "sub", "upload": {"digest": "0", "configMaps": ["c"]}}),
+                VerdictState::Stalled,
+            ),
+            (
+                json!({"path": "sub", "configMap": {"name": "c"}}),
+                VerdictState::Retrying,
+            ),
+        ] {
+            let text = source.to_string();
+            let source: Source = serde_json::from_value(source).unwrap();
+            let file = SkillFile {
+                bytes: b"x".as_slice().into(),
+                executable: false,
+            };
+            let error = folder(&source, Files::from([("SKILL.md".to_owned(), file)])).unwrap_err();
+            assert!(error.message.starts_with("spec.source.path: "), "{error}");
+            assert_eq!(verdict(&error).state, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_would_ask_for_another_object_is_refused_before_the_call() {
+        for name in [
+            "Not Valid",
+            "realcm?x=1",
+            "../secrets/x",
+            "a/b",
+            "a%2Fb",
+            "",
+            "-a",
+            "a-",
+            "a..b",
+        ] {
+            let error = checked_name("spec.source.configMap.name", name).unwrap_err();
+            assert_eq!(verdict(&error).state, VerdictState::Stalled, "{name}");
+            assert!(error.message.starts_with("spec.source.configMap.name: "), "{error}");
+        }
+        for name in ["realcm", "a-upload-1-0123456789", "a.b", "0"] {
+            assert_eq!(checked_name("f", name), Ok(()), "{name}");
+        }
+    }
 }

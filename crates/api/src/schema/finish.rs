@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::defaults::defaults;
 use super::explain::{WORDS, explain};
-use super::rules::RULES;
+use super::rules::{PATTERNS, Pattern, RULES};
 
 /// Bound of strings that name none: values of labels and inputs, keys.
 const STRING_MAX: u64 = 16_384;
@@ -32,6 +32,11 @@ pub(super) fn finish(kind: &str, definition: &mut Value, derived: &Value) {
         if let Some(field) = locate(schema, path) {
             tell_default(field, &value);
             field.insert("default".to_owned(), value);
+        }
+    }
+    for Pattern { at, pattern, .. } in PATTERNS.iter().filter(|pattern| pattern.kind == kind) {
+        if let Some(place) = locate(schema, at) {
+            place.insert("pattern".to_owned(), json!(pattern));
         }
     }
     for rule in RULES.iter().filter(|rule| rule.kind == kind) {
@@ -131,10 +136,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_has_a_place() {
+    fn every_rule_and_every_pattern_has_a_place() {
         for rule in RULES {
             let mut schema = super::super::schema_of(rule.kind).unwrap().clone();
             assert!(locate(&mut schema, rule.at).is_some(), "{} {}", rule.kind, rule.at);
+        }
+        for Pattern { kind, at, .. } in PATTERNS {
+            let mut schema = super::super::schema_of(kind).unwrap().clone();
+            let place = locate(&mut schema, at);
+            assert!(
+                place.is_some_and(|place| place["type"] == "string" && place.contains_key("maxLength")),
+                "{kind} {at}"
+            );
         }
     }
 }

@@ -67,6 +67,106 @@ const PIN_VERSION_TEXT: &str = "version must be a version or a constraint on it,
 const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
 const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.kubernetes.io/, job-name, controller-uid or AppArmor: they belong to Knack and Kubernetes";
 
+/// The grammar of Semantic Versioning: no leading zeros, no empty parts.
+pub(super) const VERSION: &str = "self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')";
+/// A schema has no pattern for the keys of a map.
+const LABEL_KEYS: &str =
+    "self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
+const LABEL_KEYS_TEXT: &str = "keys must be label keys of Kubernetes: at most 63 letters, digits, -, _ and ., beginning and ending with a letter or digit, with an optional domain before them, such as example.com/team";
+const REQUIREMENT: &str = "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)";
+const REQUIREMENT_TEXT: &str =
+    "matchExpressions with operator In or NotIn must have values; those with Exists or DoesNotExist must not";
+
+/// A pattern of Kubernetes for a text of a spec. Unlike rules they cost the API server's budget nothing, and have no message of their
+/// own: the server shows the pattern.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pattern {
+    /// The kind.
+    pub(super) kind: &'static str,
+    /// The position, as that of a [`Rule`].
+    pub(super) at: &'static str,
+    /// The regular expression.
+    pub(super) pattern: &'static str,
+}
+
+/// Names of ConfigMaps, Secrets and RuntimeClasses: [`crate::shared::is_object_name`], which a test compares. Lengths are bounded beside.
+pub(super) const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// Names of Skills and namespaces.
+const LABEL_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+/// Keys of a Secret.
+const DATA_KEY: &str = "^[-._a-zA-Z0-9]+$";
+const LABEL_KEY: &str = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// A toleration may be without a key, also by an empty one.
+const TAINT_KEY: &str = "^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
+const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
+
+const fn of_skill(at: &'static str, pattern: &'static str) -> Pattern {
+    Pattern {
+        kind: KIND_SKILL,
+        at,
+        pattern,
+    }
+}
+
+const fn of_runtime(at: &'static str, pattern: &'static str) -> Pattern {
+    Pattern {
+        kind: KIND_SKILL_RUNTIME,
+        at,
+        pattern,
+    }
+}
+
+/// Every pattern.
+pub(super) const PATTERNS: &[Pattern] = &[
+    of_skill("spec.source.configMap.name", OBJECT_NAME),
+    of_skill("spec.source.upload.configMaps[]", OBJECT_NAME),
+    of_skill("spec.allowedRuntimes.namespaces.selector.matchLabels{}", LABEL_VALUE),
+    of_skill(
+        "spec.allowedRuntimes.namespaces.selector.matchExpressions[].key",
+        LABEL_KEY,
+    ),
+    of_skill(
+        "spec.allowedRuntimes.namespaces.selector.matchExpressions[].values[]",
+        LABEL_VALUE,
+    ),
+    of_runtime("spec.skillSelector.matchLabels{}", LABEL_VALUE),
+    of_runtime("spec.skillSelector.matchExpressions[].key", LABEL_KEY),
+    of_runtime("spec.skillSelector.matchExpressions[].values[]", LABEL_VALUE),
+    of_runtime("spec.skillSelector.namespaceSelector.matchLabels{}", LABEL_VALUE),
+    of_runtime("spec.skillSelector.namespaceSelector.matchExpressions[].key", LABEL_KEY),
+    of_runtime(
+        "spec.skillSelector.namespaceSelector.matchExpressions[].values[]",
+        LABEL_VALUE,
+    ),
+    of_runtime("spec.skillSelector.skills[].namespace", LABEL_NAME),
+    of_runtime("spec.skillSelector.skills[].name", LABEL_NAME),
+    of_runtime(
+        "spec.skillSelector.skills[].config[].valueFrom.secretKeyRef.name",
+        OBJECT_NAME,
+    ),
+    of_runtime(
+        "spec.skillSelector.skills[].config[].valueFrom.secretKeyRef.key",
+        DATA_KEY,
+    ),
+    of_runtime("spec.allowedCallers.namespaces.selector.matchLabels{}", LABEL_VALUE),
+    of_runtime(
+        "spec.allowedCallers.namespaces.selector.matchExpressions[].key",
+        LABEL_KEY,
+    ),
+    of_runtime(
+        "spec.allowedCallers.namespaces.selector.matchExpressions[].values[]",
+        LABEL_VALUE,
+    ),
+    of_runtime("spec.sandbox.runtimeClassName", OBJECT_NAME),
+    of_runtime("spec.sandbox.nodeSelector{}", LABEL_VALUE),
+    of_runtime("spec.sandbox.podMetadata.labels{}", LABEL_VALUE),
+    of_runtime("spec.sandbox.tolerations[].key", TAINT_KEY),
+    of_runtime("spec.sandbox.tolerations[].value", LABEL_VALUE),
+    of_runtime("spec.sandbox.imagePullSecrets[].name", OBJECT_NAME),
+    of_runtime("spec.env[].valueFrom.secretKeyRef.name", OBJECT_NAME),
+    of_runtime("spec.env[].valueFrom.secretKeyRef.key", DATA_KEY),
+];
+
 /// Every rule.
 pub const RULES: &[Rule] = &[
     skill("", NAME_LENGTH, NAME_LENGTH_TEXT),
@@ -133,7 +233,7 @@ pub const RULES: &[Rule] = &[
     ),
     skill(
         "spec.version",
-        "self.matches('^[0-9]+[.][0-9]+[.][0-9]+([-+][0-9A-Za-z.+-]+)?$')",
+        VERSION,
         "version must be a semantic version in quotes, such as \"1.4.0\"",
     ),
     skill(
@@ -193,6 +293,16 @@ pub const RULES: &[Rule] = &[
         "(self.from == 'Selector') == has(self.selector)",
         "allowedRuntimes.namespaces.selector must be set with from: Selector, and only then",
     ),
+    skill(
+        "spec.allowedRuntimes.namespaces.selector.matchLabels",
+        LABEL_KEYS,
+        LABEL_KEYS_TEXT,
+    ),
+    skill(
+        "spec.allowedRuntimes.namespaces.selector.matchExpressions[]",
+        REQUIREMENT,
+        REQUIREMENT_TEXT,
+    ),
     runtime("", NAME_LENGTH, NAME_LENGTH_TEXT),
     runtime("", NAME_FORM, NAME_FORM_TEXT),
     runtime(
@@ -243,6 +353,31 @@ pub const RULES: &[Rule] = &[
     ),
     runtime("spec.sandbox.podMetadata.labels", POD_KEYS, POD_KEYS_TEXT),
     runtime("spec.sandbox.podMetadata.annotations", POD_KEYS, POD_KEYS_TEXT),
+    runtime("spec.sandbox.podMetadata.labels", LABEL_KEYS, LABEL_KEYS_TEXT),
+    runtime("spec.sandbox.podMetadata.annotations", LABEL_KEYS, LABEL_KEYS_TEXT),
+    runtime("spec.sandbox.nodeSelector", LABEL_KEYS, LABEL_KEYS_TEXT),
+    runtime("spec.skillSelector.matchLabels", LABEL_KEYS, LABEL_KEYS_TEXT),
+    runtime(
+        "spec.skillSelector.namespaceSelector.matchLabels",
+        LABEL_KEYS,
+        LABEL_KEYS_TEXT,
+    ),
+    runtime(
+        "spec.allowedCallers.namespaces.selector.matchLabels",
+        LABEL_KEYS,
+        LABEL_KEYS_TEXT,
+    ),
+    runtime("spec.skillSelector.matchExpressions[]", REQUIREMENT, REQUIREMENT_TEXT),
+    runtime(
+        "spec.skillSelector.namespaceSelector.matchExpressions[]",
+        REQUIREMENT,
+        REQUIREMENT_TEXT,
+    ),
+    runtime(
+        "spec.allowedCallers.namespaces.selector.matchExpressions[]",
+        REQUIREMENT,
+        REQUIREMENT_TEXT,
+    ),
     runtime(
         "spec.gateway.upstreams",
         "self.all(k, k in ['openai', 'anthropic', 'gemini'])",

@@ -242,3 +242,41 @@ fn the_definition_takes_the_versions_of_pins_that_the_code_reads() {
         assert!(!takes.is_match(wanted), "{wanted:?}");
     }
 }
+
+#[test]
+fn the_definition_takes_semantic_versions_and_no_other() {
+    let pattern = rules::VERSION
+        .strip_prefix("self.matches('")
+        .and_then(|rest| rest.strip_suffix("')"));
+    let takes = regex::Regex::new(pattern.unwrap()).unwrap();
+    for (version, expected) in [
+        ("1.4.0", true),
+        ("0.0.0", true),
+        ("1.4.0-rc.1+build", true),
+        ("1.4.0-0a.-x", true),
+        ("1.4.0+01.b", true),
+        ("01.0.0", false),
+        ("1.00.0", false),
+        ("1.0", false),
+        ("1.0.0-beta..1", false),
+        ("1.0.0-01", false),
+        ("1.0.0-", false),
+        ("1.0.0+", false),
+        ("1.0.0+a+b", false),
+        ("v1.0.0", false),
+    ] {
+        assert_eq!(takes.is_match(version), expected, "{version}");
+    }
+}
+
+#[test]
+fn the_definition_takes_the_names_of_objects_that_the_code_takes() {
+    let takes = regex::Regex::new(rules::OBJECT_NAME).unwrap();
+    for name in [
+        "a", "0", "a-b", "a.b", "a--b.c-0", "", "A", "a b", "-a", "a-", ".a", "a.", "a..b", "a.-b", "a/b", "../a",
+        "a?x=1", "a%20", "a_b", "a\n",
+    ] {
+        assert_eq!(takes.is_match(name), crate::shared::is_object_name(name), "{name:?}");
+    }
+    assert!(!crate::shared::is_object_name(&"a".repeat(254)));
+}
