@@ -98,7 +98,7 @@ impl FakeCluster {
 
     /// Takes the runtime over, as a new owner.
     async fn take_over(self: &Arc<Self>) -> Arc<Records> {
-        self.take_over_with(&resolved(), &PendingWrites::default()).await
+        Box::pin(self.take_over_with(&resolved(), &PendingWrites::default())).await
     }
 
     /// Takes over with these settings; what it has to write goes to `unwritten`.

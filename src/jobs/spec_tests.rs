@@ -155,6 +155,7 @@ fn pods_of_one_pool_are_interchangeable() {
         ..resolved()
     };
     assert_eq!(key(&base, &[]), key(&same, &[]));
+    let with_uids = |uids| ResolvedRuntime { uids, ..resolved() };
     let others = [
         ResolvedRuntime {
             image: "other".to_owned(),
@@ -195,20 +196,14 @@ fn pods_of_one_pool_are_interchangeable() {
             logs: JournalMode::Plain,
             ..resolved()
         },
-        ResolvedRuntime {
-            uids: UidRange {
-                first: base.uids.first + 1,
-                ..base.uids
-            },
-            ..resolved()
-        },
-        ResolvedRuntime {
-            uids: UidRange {
-                last: base.uids.last - 1,
-                ..base.uids
-            },
-            ..resolved()
-        },
+        with_uids(UidRange {
+            first: base.uids.first + 1,
+            ..base.uids
+        }),
+        with_uids(UidRange {
+            last: base.uids.last - 1,
+            ..base.uids
+        }),
         ResolvedRuntime {
             image_pull_policy: ImagePullPolicy::Always,
             ..resolved()
