@@ -247,7 +247,7 @@ async fn what_a_site_must_not_do_is_refused_by_name_and_nothing_is_written() {
         (
             "/good.tar.gz",
             &["--skill", "better"],
-            "a skill \"good\", not \"better\"",
+            "the skill is named \"good\", not \"better\"",
         ),
         ("/endless.zip", &[], "more than 32 MiB"),
         ("/missing", &[], "404"),
