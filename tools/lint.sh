@@ -17,7 +17,7 @@ else
   cargo clippy -q -p knack-hub-api -- -D warnings
 fi
 # A workspace of their own, which only make fuzz builds: nothing else would notice that a target does not compile.
-cargo check -q --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
+cargo check -q --locked --manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}"
 
 # The runner's locks are written for two architectures; the one that this machine is not must compile as well.
 case $(uname -m) in x86_64) other=aarch64 ;; *) other=x86_64 ;; esac

@@ -27,10 +27,17 @@ pub(super) fn address(of: &Reference, plain_http: bool) -> Result<Url, RegistryE
 }
 
 /// What may be connected to for an image that no administrator has named: public addresses, and the registries of these repositories,
-/// which one has. Names that cannot be read name nothing.
+/// which one has, with port 443 of their hosts, where the token server of a registry at another port usually is. Names that cannot be
+/// read name nothing.
 pub(super) fn guard_of<'n>(named: impl IntoIterator<Item = &'n str>, plain_http: bool) -> Guard {
     let named = named.into_iter().filter_map(Reference::parse);
-    let named: Vec<Url> = named.filter_map(|of| address(&of, plain_http).ok()).collect();
+    let named = named
+        .filter_map(|of| address(&of, plain_http).ok())
+        .flat_map(|registry| {
+            let tokens = Url::parse(&format!("https://{}/", registry.host_str().unwrap_or_default())).ok();
+            [Some(registry), tokens].into_iter().flatten()
+        });
+    let named: Vec<Url> = named.collect();
     Guard::new(Vec::new()).with_hosts_of(&named)
 }
 
@@ -86,4 +93,24 @@ pub(super) fn refused_by_guard(error: &reqwest::Error) -> Option<Refusal> {
         cause = inner.source();
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registry_that_is_named_is_reached_at_its_port_and_its_token_server_at_443() {
+        let guard = guard_of(["registry.internal:5050/knack/environments"], false);
+        for (url, expected) in [
+            ("https://registry.internal:5050/v2/", Ok(())),
+            ("https://registry.internal/jwt/auth", Ok(())),
+            ("https://registry.internal:8443/", Err(Refusal::OtherPort)),
+            ("http://registry.internal/", Err(Refusal::OtherPort)),
+            ("https://other.internal/", Err(Refusal::NotPublic)),
+            ("https://registry.example.org:5050/v2/", Ok(())),
+        ] {
+            assert_eq!(guard.check(&Url::parse(url).unwrap()), expected, "{url}");
+        }
+    }
 }

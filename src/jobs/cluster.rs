@@ -1,6 +1,7 @@
 //! The cluster as one runtime sees it: its APIs, each call with a time limit.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
@@ -50,6 +51,8 @@ pub(super) struct Cluster {
     pub(super) warnings: Events,
     /// For everything else.
     pub(super) client: Client,
+    /// Whose turn it is to write notes on the Lease of the runtime: many Jobs may be deleted at one time.
+    pub(super) lease_notes: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -68,6 +71,7 @@ impl Cluster {
             events: Api::namespaced(clients.api.clone(), namespace),
             warnings: clients.events.clone(),
             client: clients.api.clone(),
+            lease_notes: Arc::default(),
         }
     }
 

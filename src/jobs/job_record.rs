@@ -168,8 +168,8 @@ impl PendingWrites {
     }
 }
 
-/// Writes the record of an ended run: one patch of its Job. Where somebody else has deleted the Job of what may have run, the
-/// Lease of the runtime says so.
+/// Writes the record of an ended run: one patch of its Job. Where the Job of what may have run is gone, the Lease of the runtime says
+/// so.
 pub(super) async fn write(
     cluster: &Cluster,
     resolved: &ResolvedRuntime,
@@ -181,7 +181,7 @@ pub(super) async fn write(
     let annotations = BTreeMap::from([(ANNOTATION_RESULT.to_owned(), text)]);
     let is_there = cluster.annotate(job, job_execution.labels(), annotations).await;
     if !is_there && summary.may_have_run != Some(false) {
-        tracing::warn!(%job, execution = %job_execution.id, "somebody deleted the Job of an execution");
+        tracing::warn!(%job, execution = %job_execution.id, "the Job of an execution that may have run is gone");
         lease_notes::refuse_lost(cluster, resolved, job_execution.id).await;
     }
 }

@@ -139,6 +139,7 @@ async fn change(
 ) -> kube::Result<LeaseNotes> {
     let leases: Api<Lease> = Api::namespaced(cluster.client.clone(), &resolved.namespace);
     let name = format!("{LEASE_RUNTIME_PREFIX}{}", resolved.name);
+    let _turn = cluster.lease_notes.lock().await;
     let mut tried = 1;
     loop {
         let Some(mut lease) = call(leases.get_opt(&name)).await? else {

@@ -10,7 +10,7 @@ use knack_execution::conversation::RunEnd;
 use knack_execution::queue::{Queue, QueueSettings};
 use knack_execution::records::{Claim, Outcome, Records, Run, Waiter};
 use knack_execution::{ExecutionError, ExecutionId, Language, Missing, Program, StartKind, now};
-use knack_memory::{MemoryBudget, MemoryShare};
+use knack_memory::MemoryBudget;
 use knack_vocabulary::LABEL_RUNTIME;
 use kube::api::ListParams;
 use tokio::sync::{mpsc, watch};
@@ -49,6 +49,9 @@ const RECORD_DELAY: Duration = Duration::from_millis(400);
 
 /// How long a run waits for others to return the memory of what they send. Sending takes milliseconds.
 const SEND_PATIENCE: Duration = Duration::from_secs(2);
+/// How often it looks. It does not wait in the queue of the budget: that keeps what is free for whoever waits, so every smaller request
+/// of the process would be refused meanwhile.
+const SEND_LOOKS: Duration = Duration::from_millis(20);
 
 /// The term; see the module.
 #[derive(Debug)]
@@ -331,8 +334,9 @@ impl Term {
         let mut tried = 0;
         loop {
             tried += 1;
-            // Before a pod is taken, which could be used for nothing else.
-            let room = self.room_to_send(request).await?;
+            // Before a pod is taken, which could be used for nothing else. It is not held for the time that a pod may need to start.
+            self.memory_to_send(request, |memory, bytes| (memory.free_bytes() >= bytes).then_some(()))
+                .await?;
             let warm = if is_of_pool {
                 self.pool.take(&kind, request.execution.limits.timeout).await
             } else {
@@ -360,6 +364,16 @@ impl Term {
             };
             self.check_ownership()?;
             let job = sandbox.job.clone();
+            let room = match self
+                .memory_to_send(request, |memory, bytes| memory.try_take(bytes).ok())
+                .await
+            {
+                Ok(room) => room,
+                Err(error) => {
+                    self.launcher.cluster.delete_job(&job).await;
+                    return Err(error);
+                }
+            };
             let end = run::run(&self.launcher, sandbox, request, room, start, &bounds, spool).await;
             self.record(job, request, &end);
             let error = match end {
@@ -374,16 +388,31 @@ impl Term {
         }
     }
 
-    /// Memory for what is on its way to a pod.
-    async fn room_to_send(&self, request: &JobRequest) -> Result<Option<MemoryShare>, ExecutionError> {
+    /// What `attempt` makes of the budget for what is on its way to a pod, and of the bytes that it needs, as soon as it makes anything.
+    /// Errors: there is no memory for it.
+    async fn memory_to_send<T>(
+        &self,
+        request: &JobRequest,
+        attempt: impl Fn(&MemoryBudget, usize) -> Option<T>,
+    ) -> Result<Option<T>, ExecutionError> {
         let Some(memory) = &self.memory else { return Ok(None) };
         let bytes = run::sending_bytes(&request.execution);
-        let taken = memory.take(bytes, SEND_PATIENCE).await;
-        taken.map(Some).map_err(|over| {
-            tracing::warn!(%over, "a run is refused: there is no memory to send its files");
-            let what = "the hub has no memory to send the files of the run to its sandbox at this moment";
-            ExecutionError::Unavailable(Missing::new(what, "try again in a few seconds"))
-        })
+        let begun = Instant::now();
+        loop {
+            if let Some(made) = attempt(memory, bytes) {
+                return Ok(Some(made));
+            }
+            if begun.elapsed() >= SEND_PATIENCE {
+                break;
+            }
+            tokio::time::sleep(SEND_LOOKS).await;
+        }
+        tracing::warn!(bytes, "a run is refused: there is no memory to send its files");
+        let what = "the hub has no memory to send the files of the run to its sandbox at this moment";
+        Err(ExecutionError::Unavailable(Missing::new(
+            what,
+            "try again in a few seconds",
+        )))
     }
 
     async fn launch(

@@ -20,6 +20,10 @@ use super::holder::LeaseHolder;
 use super::spread::{Precedence, Spread};
 use crate::api_call::within;
 
+/// Tries to renew a Lease that is still ours. This process may write it, too (notes on the Lease of a runtime): of two writers one gets a
+/// conflict.
+const RENEW_TRIES: u32 = 3;
+
 /// Which Lease, the name of this process, and how soon a dead holder is replaced.
 #[derive(Debug, Clone)]
 pub struct LeaseSettings {
@@ -155,32 +159,39 @@ impl Lease {
                 return Ok(true);
             }
         }
-        let current = self.call(self.api.get_opt(&self.settings.name)).await?;
-        let decision = decide(&mut self.observed, current.as_ref(), &self.settings.identity, started);
-        let holder = current
-            .as_ref()
-            .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
-        let (turn, patience) = (self.settings.turn(holder), self.settings.patience());
-        let decision = defer(&mut self.observed, decision, turn, started, patience);
-        let written = match decision {
-            Decision::Wait => None,
-            Decision::Create => {
-                self.written(self.api.create(&PostParams::default(), &self.object(None)))
-                    .await?
+        let mut tried = 1;
+        loop {
+            let current = self.call(self.api.get_opt(&self.settings.name)).await?;
+            let decision = decide(&mut self.observed, current.as_ref(), &self.settings.identity, started);
+            let holder = current
+                .as_ref()
+                .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
+            let (turn, patience) = (self.settings.turn(holder), self.settings.patience());
+            let decision = defer(&mut self.observed, decision, turn, started, patience);
+            let written = match decision {
+                Decision::Wait => None,
+                Decision::Create => {
+                    self.written(self.api.create(&PostParams::default(), &self.object(None)))
+                        .await?
+                }
+                Decision::Take | Decision::Renew => {
+                    let object = self.object(current.clone());
+                    self.written(self.api.replace(&self.settings.name, &PostParams::default(), &object))
+                        .await?
+                }
+            };
+            if written.is_none() && decision == Decision::Renew && tried < RENEW_TRIES {
+                tried += 1;
+                continue;
             }
-            Decision::Take | Decision::Renew => {
-                let object = self.object(current.clone());
-                self.written(self.api.replace(&self.settings.name, &PostParams::default(), &object))
-                    .await?
+            let is_ours = written.is_some();
+            match (written, current) {
+                (Some(written), _) => self.hold(written, started),
+                (None, Some(current)) => self.publish(foreign_holder(&current)),
+                (None, None) => self.publish(LeaseHolder::default()),
             }
-        };
-        let is_ours = written.is_some();
-        match (written, current) {
-            (Some(written), _) => self.hold(written, started),
-            (None, Some(current)) => self.publish(foreign_holder(&current)),
-            (None, None) => self.publish(LeaseHolder::default()),
+            return Ok(is_ours);
         }
-        Ok(is_ours)
     }
 
     /// The Lease was written at `started` or later.

@@ -21,6 +21,8 @@ struct Server {
     version: u64,
     reads: usize,
     writes: usize,
+    /// How many writes find that another writer of the same holder came first.
+    conflicts: usize,
     /// How long an answer takes.
     delay: Duration,
 }
@@ -40,6 +42,14 @@ fn answer(server: &mut Server, method: &Method, body: Option<Value>) -> Response
             .map_or_else(|| refuse(404), |lease| Json(lease).into_response());
     };
     server.writes += 1;
+    if server.conflicts > 0 {
+        server.conflicts -= 1;
+        server.version += 1;
+        let version = json!(server.version.to_string());
+        if let Some(lease) = &mut server.lease {
+            lease["metadata"]["resourceVersion"] = version;
+        }
+    }
     let known = server
         .lease
         .as_ref()
@@ -112,6 +122,18 @@ async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
     for running in running {
         running.await.unwrap();
     }
+}
+
+/// What else this process writes on a Lease may come between a reading and a renewal, also twice.
+#[tokio::test]
+async fn a_lease_is_not_lost_to_notes_of_its_own_holder() {
+    let (client, server) = start().await;
+    let (mut lease, holder) = Lease::new(client, settings("first"));
+    assert!(lease.step().await.unwrap());
+    server.lock().unwrap_or_else(PoisonError::into_inner).conflicts = 2;
+    assert!(lease.step().await.unwrap());
+    assert!(holder.borrow().is_mine(tokio::time::Instant::now()));
+    assert_eq!(server.lock().unwrap_or_else(PoisonError::into_inner).conflicts, 0);
 }
 
 #[tokio::test]

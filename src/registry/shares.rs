@@ -46,7 +46,10 @@ impl Shares {
         // A gateway may name any client, so clients are few of each namespace.
         let client = format!("{namespace}/{}#{client}", gateway.service_account);
         let of_client = self.clients.take_of_group(namespace, &client, now)?;
-        let of_namespace = self.namespaces.take(namespace, now)?;
+        let Some(of_namespace) = self.namespaces.take(namespace, now) else {
+            of_client.give_back();
+            return None;
+        };
         Some(SharePermit {
             _turns: [of_client, of_namespace],
         })

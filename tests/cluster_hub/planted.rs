@@ -11,7 +11,7 @@ use knack_execution::remote::RemoteExecutor;
 use knack_execution::{ExecutionRequest, ExecutionResult, Executor as _, InputFile, SkillMount, StartKind};
 use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::RefusalCode;
-use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::client::HubClient;
 use knack_skill::call::ToolRun;
 use knack_skill::model::SkillRef;
 use kube::Api;
@@ -19,7 +19,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Installation, InstallationOptions, SOON, fresh_id};
+use super::support::{Installation, InstallationOptions, SOON, fresh_id, refused};
 
 /// The value of the Secret. Only declared tools may print it.
 const SECRET: &str = "granted-4712";
@@ -258,13 +258,8 @@ async fn hidden_names_are_refused(installation: &Installation, client: &HubClien
         let mut post: Value = installation.post(&line, &fresh_id().to_string(), &[]);
         post["program"] = json!({"kind": "tool", "name": "tell", "arguments": {}});
         post["inputs"] = json!([{"path": path, "data": {"text": "x"}}]);
-        match client
-            .post_stream(None, "/v1/executions", post.to_string().into())
-            .await
-        {
-            Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::Invalid, "{path}: {refusal}"),
-            other => panic!("{path}: {:?}", other.err()),
-        }
+        let refusal = refused(client, post.to_string()).await;
+        assert_eq!(refusal.code, RefusalCode::Invalid, "{path}: {refusal}");
     }
 }
 

@@ -11,7 +11,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::support::{Installation, SOON, fresh_id};
+use super::support::{Installation, SOON, fresh_id, refused};
 
 /// The master switch: executions of a suspended runtime answer 503 by its name, until it is on again.
 async fn suspended_is_503(installation: &Installation, client: &HubClient, body: impl Fn() -> String) {
@@ -128,13 +128,9 @@ fn bad_requests_are_refused_by_name() {
             ),
         ] {
             let shown: String = body.chars().take(120).collect();
-            match client.post_stream(None, "/v1/executions", body.into()).await {
-                Err(HubError::Refused(refusal)) => {
-                    assert_eq!(refusal.code, code, "{shown}: {refusal}");
-                    assert!(refusal.message.contains(word), "{shown}: {refusal}");
-                }
-                other => panic!("{shown}: {other:?}"),
-            }
+            let refusal = refused(&client, body).await;
+            assert_eq!(refusal.code, code, "{shown}: {refusal}");
+            assert!(refusal.message.contains(word), "{shown}: {refusal}");
         }
         // Ids that do not exist, that are not valid, and that are older than the retention.
         let foreign = RefusalCode::NotFound;

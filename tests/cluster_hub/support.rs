@@ -14,8 +14,8 @@ use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Program, SkillMount,
 };
 use knack_gateway::catalog::remote::fetch_skill;
-use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, LineReader, Token};
-use knack_hub_api::{CatalogLine, RuntimeName, SkillLine};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, LineReader, Token};
+use knack_hub_api::{CatalogLine, ExecutionFrame, HubRefusal, RuntimeName, SkillLine};
 use knack_skill::model::SkillRef;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -529,4 +529,20 @@ pub(crate) async fn listening(port: u16) {
     })
     .await
     .expect("it listens");
+}
+
+/// The refusal of a run that is posted: a status, or where the hub needs longer to refuse it (the head does not wait), a frame.
+pub(crate) async fn refused(client: &HubClient, body: String) -> HubRefusal {
+    let mut frames = match client.post_stream(None, "/v1/executions", body.into()).await {
+        Ok(frames) => frames,
+        Err(HubError::Refused(refusal)) => return refusal,
+        Err(other) => panic!("{other:?}"),
+    };
+    loop {
+        match frames.next_value::<ExecutionFrame>().await.unwrap() {
+            Some(ExecutionFrame::Error(refusal)) => return refusal,
+            Some(ExecutionFrame::Accepted(_) | ExecutionFrame::Phase { .. } | ExecutionFrame::Ping) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -5,7 +5,7 @@ use knack_hub_api::client::HubError;
 use knack_hub_api::{ContentIndex, ExecutionFrame, ExecutionState, RefusalCode};
 use serde_json::json;
 
-use super::support::{Installation, fresh_id};
+use super::support::{Installation, fresh_id, refused};
 
 fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> RefusalCode {
     match answer {
@@ -50,8 +50,7 @@ fn a_tenant_sees_nothing_of_another() {
             &fresh_id().to_string(),
             &["python3", "skills/secret-of-a/scripts/run.py"],
         );
-        let answer = b.post_stream(None, "/v1/executions", post.to_string().into()).await;
-        assert_eq!(code(answer), RefusalCode::NotFound);
+        assert_eq!(refused(&b, post.to_string()).await.code, RefusalCode::NotFound);
 
         // A foreign execution is one that does not exist: not read, not cancelled, and its id is another one's for B.
         let id = fresh_id().to_string();

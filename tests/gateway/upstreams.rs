@@ -230,8 +230,12 @@ async fn a_schema_that_excludes_tools_is_answered_without_skills() {
     let talk = Talk::plain((Format::Chat, false), "formed");
     let mut body = talk.body();
     body["response_format"] = json!({"type": "json_object"});
-    let named = talk.request(&knack.url, &body).header("x-knack-skills", "weather");
-    assert_eq!(knack.send(named).await.status, 400);
+    for skill in ["listed", "always"] {
+        let before = knack.mock.handle.requests().len();
+        let named = talk.request(&knack.url, &body).header("x-knack-skills", skill);
+        assert_eq!(knack.send(named).await.status, 400, "{skill}");
+        assert_eq!(knack.mock.handle.requests().len(), before + 1, "{skill}");
+    }
     // With tools of its own, the client knows what the provider says of them.
     let talk = Talk::saying((Format::Chat, false), "formed");
     let mut body = talk.body();

@@ -195,6 +195,16 @@ impl Allowance {
     }
 }
 
+impl SourcePermit {
+    /// Releases it as if it had not been taken: nothing was done with it.
+    pub fn give_back(self) {
+        let mut known = self.sources.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(allowance) = known.allowance(&self.allowance_key) {
+            allowance.tokens = allowance.tokens.saturating_add(1).min(self.sources.pace.burst);
+        }
+    }
+}
+
 impl Drop for SourcePermit {
     fn drop(&mut self) {
         let mut known = self.sources.known.lock().unwrap_or_else(PoisonError::into_inner);

@@ -35,11 +35,6 @@ impl FromStr for Version {
     }
 }
 
-/// Whether a text is a version as Semantic Versioning writes it: [`Version`] also reads leading zeros, as OmniRoute does.
-pub fn is_canonical(text: &str) -> bool {
-    text.parse::<Version>().is_ok_and(|version| version.to_string() == text)
-}
-
 impl fmt::Display for Version {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}.{}.{}", self.major, self.minor, self.patch)
@@ -226,15 +221,6 @@ mod tests {
         ] {
             assert_eq!(resolve(VERSIONS, constraint), expected, "{constraint}");
         }
-    }
-
-    #[test]
-    fn a_version_with_leading_zeros_is_read_and_is_not_canonical() {
-        for (text, canonical) in [("1.0.0", true), ("0.10.0", true), ("01.0.0", false), ("1.00.0", false)] {
-            assert!(text.parse::<Version>().is_ok(), "{text}");
-            assert_eq!(is_canonical(text), canonical, "{text}");
-        }
-        assert!(!is_canonical("1.0"));
     }
 
     #[test]

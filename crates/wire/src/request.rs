@@ -356,7 +356,7 @@ pub struct Injection {
     /// Our tool that replaces the client's [`CodeTool`], which is taken out of the upstream request; declared
     /// unless the client forbids all tools.
     pub code_tool: Option<String>,
-    /// The request itself names skills that are served here, so it is never sent without them.
+    /// The request itself names skills, or files for runs, that are served here, so it is never sent without them.
     pub is_named: bool,
 }
 

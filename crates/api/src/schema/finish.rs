@@ -34,9 +34,9 @@ pub(super) fn finish(kind: &str, definition: &mut Value, derived: &Value) {
             field.insert("default".to_owned(), value);
         }
     }
-    for Pattern { at, pattern, .. } in PATTERNS.iter().filter(|pattern| pattern.kind == kind) {
+    for Pattern { at, regex, .. } in PATTERNS.iter().filter(|pattern| pattern.kind == kind) {
         if let Some(place) = locate(schema, at) {
-            place.insert("pattern".to_owned(), json!(pattern));
+            place.insert("pattern".to_owned(), json!(regex));
         }
     }
     for rule in RULES.iter().filter(|rule| rule.kind == kind) {

@@ -67,11 +67,14 @@ const PIN_VERSION_TEXT: &str = "version must be a version or a constraint on it,
 const POD_KEYS: &str = "self.all(k, !(k in ['job-name', 'controller-uid']) && !k.matches('(^|[.])(knack[.]dev|batch[.]kubernetes[.]io|apparmor[.]security[.]beta[.]kubernetes[.]io)/'))";
 const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.kubernetes.io/, job-name, controller-uid or AppArmor: they belong to Knack and Kubernetes";
 
-/// The grammar of Semantic Versioning: no leading zeros, no empty parts.
-pub(super) const VERSION: &str = "self.matches('^(0|[1-9][0-9]*)[.](0|[1-9][0-9]*)[.](0|[1-9][0-9]*)(-(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')";
+/// The grammar of Semantic Versioning, but for leading zeros of the three numbers, which versions by date have: what an upload may have,
+/// its Skill may have.
+pub(super) const VERSION: &str = "self.matches('^[0-9]+[.][0-9]+[.][0-9]+(-(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')";
 /// A schema has no pattern for the keys of a map.
 const LABEL_KEYS: &str =
     "self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
+/// Kubernetes takes capitals in the domain of an annotation.
+const ANNOTATION_KEYS: &str = "self.all(k, k.matches('^([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
 const LABEL_KEYS_TEXT: &str = "keys must be label keys of Kubernetes: at most 63 letters, digits, -, _ and ., beginning and ending with a letter or digit, with an optional domain before them, such as example.com/team";
 const REQUIREMENT: &str = "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)";
 const REQUIREMENT_TEXT: &str =
@@ -86,7 +89,7 @@ pub(super) struct Pattern {
     /// The position, as that of a [`Rule`].
     pub(super) at: &'static str,
     /// The regular expression.
-    pub(super) pattern: &'static str,
+    pub(super) regex: &'static str,
 }
 
 /// Names of ConfigMaps, Secrets and RuntimeClasses: [`crate::shared::is_object_name`], which a test compares. Lengths are bounded beside.
@@ -100,19 +103,19 @@ const LABEL_KEY: &str = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-
 const TAINT_KEY: &str = "^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
 
-const fn of_skill(at: &'static str, pattern: &'static str) -> Pattern {
+const fn of_skill(at: &'static str, regex: &'static str) -> Pattern {
     Pattern {
         kind: KIND_SKILL,
         at,
-        pattern,
+        regex,
     }
 }
 
-const fn of_runtime(at: &'static str, pattern: &'static str) -> Pattern {
+const fn of_runtime(at: &'static str, regex: &'static str) -> Pattern {
     Pattern {
         kind: KIND_SKILL_RUNTIME,
         at,
-        pattern,
+        regex,
     }
 }
 
@@ -354,7 +357,7 @@ pub const RULES: &[Rule] = &[
     runtime("spec.sandbox.podMetadata.labels", POD_KEYS, POD_KEYS_TEXT),
     runtime("spec.sandbox.podMetadata.annotations", POD_KEYS, POD_KEYS_TEXT),
     runtime("spec.sandbox.podMetadata.labels", LABEL_KEYS, LABEL_KEYS_TEXT),
-    runtime("spec.sandbox.podMetadata.annotations", LABEL_KEYS, LABEL_KEYS_TEXT),
+    runtime("spec.sandbox.podMetadata.annotations", ANNOTATION_KEYS, LABEL_KEYS_TEXT),
     runtime("spec.sandbox.nodeSelector", LABEL_KEYS, LABEL_KEYS_TEXT),
     runtime("spec.skillSelector.matchLabels", LABEL_KEYS, LABEL_KEYS_TEXT),
     runtime(

@@ -7,9 +7,7 @@ use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::Catalog;
 use knack_skill::ids;
 use knack_skill::model::SkillRef;
-use knack_skill::plan::{
-    ActivationCause, Active, ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within,
-};
+use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within};
 use knack_wire::request::{ContainerSkill as WireSkill, Material, SkillVersion, ToolChoice as WireChoice};
 use knack_wire::{Fault, Format, Injection, Request, RequestFields, Tool};
 
@@ -158,17 +156,18 @@ fn material(plan: &Plan) -> Material {
     Material::new(plan.system.to_string(), tools.collect())
 }
 
-/// The plan in the terms of the wire. `code_tool`: our tool that replaces the client's.
+/// The plan in the terms of the wire. `code_tool`: our tool that replaces the client's. `names_files`: the request names files that
+/// only runs here can read.
 pub(crate) fn injection(
     plan: &Plan,
     fields: &RequestFields,
     materials: &Materials,
     code_tool: Option<String>,
+    names_files: bool,
 ) -> Injection {
-    let is_optional = |active: &Active| matches!(active.why, ActivationCause::Always | ActivationCause::Auto);
     Injection {
         code_tool,
-        is_named: !plan.active.iter().all(is_optional),
+        is_named: plan.names_skills || names_files,
         material: materials.of(plan),
         own_skills: plan
             .container

@@ -22,7 +22,7 @@ pub(super) fn compact(inner: &Inner, segments: &mut Segments) {
 pub(super) fn make_room(inner: &Inner, segments: &mut Segments, wanted: usize) -> bool {
     let bytes = segments.bytes();
     // Of one file a part would be all that is kept. Without the reserve nothing may come of it, and it has just been tried.
-    if segments.count() < 2 || !has_reserve(inner) {
+    if segments.filled() < 2 || !has_reserve(inner) {
         return false;
     }
     // The rest is for what is copied, as with the bound of the settings.

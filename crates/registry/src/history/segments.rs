@@ -139,6 +139,11 @@ impl Segments {
         self.files.len()
     }
 
+    /// The number of files in which something is written.
+    pub(super) fn filled(&self) -> usize {
+        self.files.iter().filter(|file| file.bytes > 0).count()
+    }
+
     /// Bytes of all files.
     pub(super) fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()

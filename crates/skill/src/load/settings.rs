@@ -11,7 +11,7 @@ use crate::husk;
 use crate::inputs::{self, boolean};
 use crate::model::{ActivationMode, SandboxRequest};
 use crate::problem::ProblemKind;
-use crate::semver::{self, Version};
+use crate::semver::Version;
 
 /// Largest sandbox time that a frontmatter can ask for, seconds. Runtimes cap it far lower.
 const MAX_TIMEOUT_SECONDS: f64 = 86_400.0;
@@ -61,13 +61,13 @@ impl Fields<'_> {
             .map(|version| version.trim().to_owned())
             .filter(|version| !version.is_empty());
         if let Some(wanted) = wanted {
-            if !semver::is_canonical(wanted) {
+            if wanted.parse::<Version>().is_err() {
                 let message = format!("spec.version {wanted:?} is not a version");
                 self.refuse(
                     ProblemKind::VersionInvalid,
                     "spec.version",
                     message,
-                    "write three numbers without leading zeros, such as 1.4.0",
+                    "write three numbers such as 1.4.0",
                 );
             } else if let Some(written) = written.as_deref().filter(|written| *written != wanted) {
                 let message = format!("the frontmatter's version {written} differs from spec.version {wanted}");

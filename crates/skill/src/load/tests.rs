@@ -158,6 +158,23 @@ fn the_manifest_wins_over_the_frontmatter() {
     assert_eq!(kinds(&loaded), [(ProblemKind::VersionMismatch, Some(4))]);
 }
 
+/// A registry gives the version of an upload back as that of the Skill, so what a frontmatter may have a Skill may have.
+#[test]
+fn a_version_that_a_frontmatter_may_have_may_be_that_of_the_skill() {
+    let text = b"---\nname: demo\ndescription: d\nversion: 2024.01.15\n---\nB";
+    let version = Some("2024.01.15".to_owned());
+    let overrides = SpecOverrides {
+        version: version.clone(),
+        ..SpecOverrides::default()
+    };
+    for overrides in [SpecOverrides::default(), overrides] {
+        let skill = load_files(&[("SKILL.md", text)], Profile::Load, overrides)
+            .skill
+            .unwrap();
+        assert_eq!(skill.version, version);
+    }
+}
+
 #[test]
 fn words_of_the_omniroute_dialect_set_the_activation() {
     for (line, expected) in [

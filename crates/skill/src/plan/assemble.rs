@@ -218,6 +218,7 @@ impl<'a> Parts<'a> {
         Plan {
             system: system.into(),
             tools: self.tools.into(),
+            names_skills: false,
             litellm: active.iter().any(|active| active.why == ActivationCause::Litellm),
             active: active.into(),
             notes: self.notes,

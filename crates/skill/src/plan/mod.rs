@@ -68,6 +68,7 @@ pub fn plan_within(
     let mut named = container.skills;
     select::extend(&mut named, header.unwrap_or_default());
     select::extend(&mut named, select::mentions(request.user_texts, catalog));
+    let names_skills = !named.is_empty();
     let named = select::without_always(named);
     let mut notes = select::unserved_mentions(request.user_texts, catalog);
     notes.extend(select::unknown_mention(request.user_texts, catalog));
@@ -83,7 +84,10 @@ pub fn plan_within(
             .iter()
             .any(|tool| matches!(tool.action, Action::RunCode));
     if named.is_empty() && scored.is_empty() && !collides && !lacks_code {
-        return Ok(Plan::shared(catalog, container.plan, notes));
+        return Ok(Plan {
+            names_skills,
+            ..Plan::shared(catalog, container.plan, notes)
+        });
     }
     let bytes = limits::text_bytes(&named, &scored)?;
     if !room(bytes) {
@@ -92,6 +96,7 @@ pub fn plan_within(
     let besides: &[Generic] = if runs_code { &[Generic::RunCode] } else { &[] };
     let mut plan = assemble::assemble(catalog, &named, &scored, request.client_tools, besides);
     plan.container = container.plan;
+    plan.names_skills = names_skills;
     plan.notes.extend(notes);
     Ok(plan)
 }
@@ -102,7 +107,10 @@ fn plan_of_run(skill: &SkillRef, client_tools: &[&str], catalog: &Catalog) -> Re
         id: format!("{}/{}", skill.namespace, skill.name),
     };
     let entry = catalog.get(skill).filter(|entry| entry.mode != ActivationMode::Never);
-    Ok(assemble::of_run(catalog, entry.ok_or_else(unknown)?, client_tools))
+    Ok(Plan {
+        names_skills: true,
+        ..assemble::of_run(catalog, entry.ok_or_else(unknown)?, client_tools)
+    })
 }
 
 /// The plan of a client that shows tools to a model itself (MCP), or calls them: every served skill that `is_offered` is active,
@@ -149,6 +157,7 @@ impl Plan {
             shared: true,
             notes,
             container,
+            names_skills: false,
             litellm: false,
             off: false,
             added_tokens: base.added_tokens,
@@ -165,6 +174,7 @@ impl Default for Plan {
             shared: false,
             notes: Vec::new(),
             container: ContainerPlan::default(),
+            names_skills: false,
             litellm: false,
             off: false,
             added_tokens: 0,

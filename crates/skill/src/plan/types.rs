@@ -232,6 +232,8 @@ pub struct Plan {
     pub notes: Vec<Note>,
     /// What becomes of `container.skills`.
     pub container: ContainerPlan,
+    /// Whether the request itself names a skill that is served, also one that every request gets.
+    pub names_skills: bool,
     /// Whether a `litellm:` skill is active: generated files then go into `_litellm_generated_files`.
     pub litellm: bool,
     /// Whether injection was switched off (header `none`, tool choice, model or token limits). Hidden turns are still expanded.

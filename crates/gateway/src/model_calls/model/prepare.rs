@@ -91,7 +91,7 @@ fn prepare(
         (Injection::default(), false)
     } else {
         let code_tool = code_tools::replacement(&fields, &plan, snapshot.absent.is_none(), (format, is_missing))?;
-        let injection = inject::injection(&plan, &fields, &gateway.materials, code_tool);
+        let injection = inject::injection(&plan, &fields, &gateway.materials, code_tool, names_files);
         let injecting = expands(&fields, (&plan, &injection), format);
         (injection, injecting)
     };

@@ -21,6 +21,10 @@ impl Drive {
         let lost = self.may_answer_lost && head.status == 400 && self.round == 1;
         let left_out = self.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
         let goes_without = self.may_go_without.is_some() && matches!(head.status, 400 | 404 | 422) && self.round == 1;
+        if good {
+            // It has a copy of the hidden turns.
+            self.may_go_without = None;
+        }
         if self.round == 1 && (self.transparent || !good) && !lost && !left_out && !goes_without {
             self.state = DriveState::Passing {
                 status: head.status,
