@@ -22,7 +22,7 @@ pub(super) struct InstallationArgs {
     #[arg(long, value_delimiter = ',')]
     pub(super) runtime_namespaces: Vec<String>,
     /// Image of SkillRuntimes that do not name an image
-    #[arg(long)]
+    #[arg(long, env = "KNACK_SANDBOX_IMAGE", value_name = "IMAGE")]
     pub(super) sandbox_image: Option<String>,
     /// Accept sandbox images without a digest (test clusters)
     #[arg(long)]

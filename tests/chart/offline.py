@@ -177,7 +177,8 @@ def a_mirror_takes_the_place_of_our_registry():
     runtime = next(d for d in documents(text) if d["kind"] == "SkillRuntime")["spec"]["sandbox"]
     assert_equal(runtime["image"], "mirror.example.org:5000/a/sandbox-python" + digest, "the sandbox image")
     assert_equal(runtime["allowedImages"], ["mirror.example.org:5000/a/sandbox-python", "other.example.org/node"], "allowed images")
-    for word in ("--sandbox-image=mirror.example.org:5000/a/sandbox-python", "--runner-image=mirror.example.org:5000/a/runner",
+    assert_equal(len(re.findall(r'value: "?mirror\.example\.org:5000/a/sandbox-python' + digest, text)), 2, "the sandbox image of controller and hub")
+    for word in ("--runner-image=mirror.example.org:5000/a/runner",
                  "v.image.reference == 'mirror.example.org:5000/a/runner"):
         if word + digest not in text:
             raise AssertionError(word)
@@ -273,8 +274,8 @@ def generated_files_are_fresh():
 def places_of_sandbox_image(made, image):
     """The image of sandboxes, in every object that names it."""
     for name in ("knack-controller", "knack-hub"):
-        arguments = made["Deployment", name]["spec"]["template"]["spec"]["containers"][0]["args"]
-        assert_equal([one for one in arguments if one.startswith("--sandbox-image")], ["--sandbox-image=" + image], name)
+        variables = made["Deployment", name]["spec"]["template"]["spec"]["containers"][0]["env"]
+        assert_equal([one["value"] for one in variables if one["name"] == "KNACK_SANDBOX_IMAGE"], [image], name)
     sandbox = made["SkillRuntime", "default"]["spec"]["sandbox"]
     assert_equal(sandbox["image"], image, "the image of the default SkillRuntime")
     repository = re.split("[:@]", image)[0]

@@ -219,6 +219,7 @@ pub struct ContainerPlan {
 
 /// The injection for one request. `Default` is "nothing": empty texts, no tools.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 pub struct Plan {
     /// Text to add to the system prompt; empty: none.
     pub system: Arc<str>,
