@@ -72,7 +72,7 @@ fn inline_rows() -> Vec<Row> {
         (
             "wrong-path",
             json!({"source": {"inline": {"files": {"a/SKILL.md": "x"}}, "path": "b"}}),
-            NOT_FOUND,
+            "False/InvalidSource+Stalled",
             "no file below \"b\"",
         ),
     ]

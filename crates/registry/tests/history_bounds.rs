@@ -38,7 +38,7 @@ fn of_gateway(byte: u8) -> Owner {
     Owner::account("team", "app", Some(client(byte).as_str()))
 }
 
-fn execution(id: &str, caller: Owner, status: Status, bytes: usize) -> Execution {
+fn execution(id: &str, caller: &Owner, status: Status, bytes: usize) -> Execution {
     let execution = json!({
         "id": id, "caller": caller, "skill": null, "tool": "t", "request": "r", "input": null, "output": "x".repeat(bytes),
         "status": status, "error": null, "durationMs": null, "created": now(),
@@ -60,7 +60,7 @@ fn at_a_bound_a_client_loses_to_others_of_its_gateway_only_what_is_more_than_the
     wait(async {
         let history = FolderHistory::open(work.path(), settings, |_| ()).unwrap().history;
         let report = |account: (&str, &str), id: &str, byte: u8| {
-            assert!(history.take(account, execution(id, client(byte), Status::Success, 10)));
+            assert!(history.take(account, execution(id, &client(byte), Status::Success, 10)));
         };
         for number in 0..5 {
             report(("team", "app"), &format!("small {number}"), 1);
@@ -88,9 +88,9 @@ fn a_run_whose_gateway_learns_its_secret_meanwhile_is_its_clients() {
     wait(async {
         let opened = FolderHistory::open(work.path(), HistorySettings::of_days(30), |_| ()).unwrap();
         let history = opened.history;
-        assert!(history.take(("team", "app"), execution("a", client(1), Status::Pending, 1)));
+        assert!(history.take(("team", "app"), execution("a", &client(1), Status::Pending, 1)));
         history.flush().await;
-        assert!(history.take(("team", "app"), execution("a", client(2), Status::Success, 1)));
+        assert!(history.take(("team", "app"), execution("a", &client(2), Status::Success, 1)));
         assert_eq!(total(&history, &of_gateway(1)).await, 0);
         assert_eq!(total(&history, &of_gateway(2)).await, 1);
         history.flush().await;
@@ -185,12 +185,12 @@ fn a_volume_that_is_full_before_the_bound_keeps_the_newest_and_works_again_when_
     wait(async {
         let history = on_volume(work.path(), &size);
         for number in 0..10 {
-            history.note(execution(&format!("small {number}"), client(1), Status::Success, 100));
+            history.note(execution(&format!("small {number}"), &client(1), Status::Success, 100));
         }
         let fill = async |history: &FolderHistory, name: &str, count: usize| {
             for number in 0..count {
                 let id = format!("{name} {number}");
-                history.note(execution(&id, client(2), Status::Success, 30_000));
+                history.note(execution(&id, &client(2), Status::Success, 30_000));
                 if number % 20 == 0 {
                     assert!(history.flush().await);
                 }
@@ -207,7 +207,7 @@ fn a_volume_that_is_full_before_the_bound_keeps_the_newest_and_works_again_when_
         is_whole(&history, work.path()).await;
 
         // Others take all that is left, while one run has no end: the next process starts, and keeps what there is.
-        history.note(execution("running", client(1), Status::Running, 10));
+        history.note(execution("running", &client(1), Status::Running, 10));
         history.flush().await;
         let kept = total(&history, &client(2)).await;
         drop(history);
@@ -236,14 +236,14 @@ fn what_fits_no_volume_is_dropped_and_counted_and_costs_nothing_that_is_there() 
     let size = Arc::new(AtomicU64::new(5 << 20));
     wait(async {
         let history = on_volume(work.path(), &size);
-        history.note(execution("kept", client(1), Status::Success, 100));
+        history.note(execution("kept", &client(1), Status::Success, 100));
         history.flush().await;
         size.store(0, Ordering::SeqCst);
-        history.note(execution("dropped", client(1), Status::Success, 100));
+        history.note(execution("dropped", &client(1), Status::Success, 100));
         history.flush().await;
         assert_eq!((history.dropped(), history.is_refused("dropped")), (1, true));
         size.store(5 << 20, Ordering::SeqCst);
-        history.note(execution("later", client(1), Status::Success, 100));
+        history.note(execution("later", &client(1), Status::Success, 100));
         history.flush().await;
         assert_eq!((history.dropped(), history.is_refused("later")), (1, false));
         let stored: Vec<String> = read_folder(work.path())
