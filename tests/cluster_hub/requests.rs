@@ -83,7 +83,11 @@ fn bad_requests_are_refused_by_name() {
                 RefusalCode::Invalid,
                 "version 7",
             ),
-            (with(&|post| post["id"] = json!(old)), RefusalCode::Gone, "no longer kept"),
+            (
+                with(&|post| post["id"] = json!(old)),
+                RefusalCode::Gone,
+                "no longer kept",
+            ),
             (with(&|post| post["id"] = json!(early)), RefusalCode::Invalid, "future"),
             (
                 with(&|post| post["protocol"] = json!(99)),
