@@ -78,23 +78,33 @@ async fn ownership_before(router: Router) -> (Ownership, watch::Sender<Peers>) {
     (ownership, leaving)
 }
 
+/// A Lease that is held for longer than a test takes.
+fn held() -> LeaseHolder {
+    LeaseHolder {
+        mine_until: Some(Instant::now() + Duration::from_mins(10)),
+        ..LeaseHolder::default()
+    }
+}
+
+/// The term, once it serves.
+async fn serving(states: &mut watch::Receiver<ServingState>) -> Arc<Term> {
+    let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
+    let state = states.wait_for(is_serving).await.unwrap().clone();
+    let ServingState::Serving(term) = state else {
+        panic!("it serves")
+    };
+    term
+}
+
 #[tokio::test]
 async fn a_term_ends_once_the_records_of_its_last_runs_are_written() {
     for is_handed_over in [true, false] {
         let written = Written::default();
         let (ownership, leaving) = ownership(&written).await;
-        let held = LeaseHolder {
-            mine_until: Some(Instant::now() + Duration::from_mins(10)),
-            ..LeaseHolder::default()
-        };
-        let (_renewing, holder) = watch::channel(held);
+        let (_renewing, holder) = watch::channel(held());
         let mut states = ownership.state.subscribe();
         let last_run = async {
-            let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
-            let state = states.wait_for(is_serving).await.unwrap().clone();
-            let ServingState::Serving(term) = state else {
-                panic!("it serves")
-            };
+            let term = serving(&mut states).await;
             let program = Program::Command {
                 argv: vec!["true".to_owned()],
             };
@@ -122,18 +132,10 @@ async fn a_run_without_memory_for_what_is_sent_is_refused_before_it_has_a_pod_an
     let (mut ownership, _leaving) = ownership(&written).await;
     let memory = MemoryBudget::new(1 << 20);
     ownership.settings.memory = Some(ResultMemory::of(&memory));
-    let held = LeaseHolder {
-        mine_until: Some(Instant::now() + Duration::from_mins(10)),
-        ..LeaseHolder::default()
-    };
-    let (_renewing, holder) = watch::channel(held);
+    let (_renewing, holder) = watch::channel(held());
     let mut states = ownership.state.subscribe();
     let run = async {
-        let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
-        let state = states.wait_for(is_serving).await.unwrap().clone();
-        let ServingState::Serving(term) = state else {
-            panic!("it serves")
-        };
+        let term = serving(&mut states).await;
         let program = Program::Command {
             argv: vec!["true".to_owned()],
         };
@@ -227,11 +229,7 @@ async fn a_takeover_that_is_broken_off_writes_what_it_has_found_ended() {
     for is_leaving in [true, false] {
         let (written, looked_for, over) = (Written::default(), Arc::default(), Arc::default());
         let (ownership, leaving) = ownership_before(takeover_api(&written, &looked_for, &over)).await;
-        let held = LeaseHolder {
-            mine_until: Some(Instant::now() + Duration::from_mins(10)),
-            ..LeaseHolder::default()
-        };
-        let (_renewing, holder) = watch::channel(held);
+        let (_renewing, holder) = watch::channel(held());
         let break_off = async {
             looked_for.notified().await;
             if is_leaving {
@@ -308,18 +306,10 @@ fn anew_api(later: &Arc<Notify>, deleted: &Arc<Mutex<Vec<String>>>) -> Router {
 async fn a_runtime_that_is_gone_ends_its_own_pods_and_not_those_of_its_namesake() {
     let (later, deleted) = (Arc::default(), Arc::default());
     let (ownership, _peers) = ownership_before(anew_api(&later, &deleted)).await;
-    let held = LeaseHolder {
-        mine_until: Some(Instant::now() + Duration::from_mins(10)),
-        ..LeaseHolder::default()
-    };
-    let (_renewing, holder) = watch::channel(held);
+    let (_renewing, holder) = watch::channel(held());
     let mut states = ownership.state.subscribe();
     let retire = async {
-        let is_serving = |state: &ServingState| matches!(state, ServingState::Serving(_));
-        let state = states.wait_for(is_serving).await.unwrap().clone();
-        let ServingState::Serving(term) = state else {
-            panic!("it serves")
-        };
+        let term = serving(&mut states).await;
         later.notify_one();
         while term.launcher.index.all().len() < 3 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -22,7 +22,6 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejec
     let lacking: Vec<String> = tools
         .filter_map(|(tool, params)| Some(format!("{tool}: {}", problems(tool, params, &entries)?)))
         .collect();
-    // The first one gives the reason, and the message has all of them.
     let notes = [
         (!lacking.is_empty()).then(|| {
             let text = format!(
@@ -46,11 +45,7 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejec
             (Reason::ConfigPlain, text)
         }),
     ];
-    let (reasons, texts): (Vec<Reason>, Vec<String>) = notes.into_iter().flatten().unzip();
-    Some(Rejection {
-        reason: *reasons.first()?,
-        message: texts.join("; "),
-    })
+    Rejection::of_notes(notes)
 }
 
 #[cfg(test)]

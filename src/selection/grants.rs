@@ -42,7 +42,6 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
     let is_whole =
         status.tools.len() < STATUS_TOOLS_MAX && status.tools.iter().all(|tool| tool.env.len() < STATUS_TOOL_ENV_MAX);
     let unused: Vec<&str> = granted.difference(&asked).copied().filter(|_| is_whole).collect();
-    // The first one gives the reason, and the message has both.
     let notes = [
         (!lacking.is_empty()).then(|| {
             let text = format!(
@@ -60,11 +59,7 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
             (Reason::EnvNotAsked, text)
         }),
     ];
-    let (reasons, texts): (Vec<Reason>, Vec<String>) = notes.into_iter().flatten().unzip();
-    Some(Rejection {
-        reason: *reasons.first()?,
-        message: texts.join("; "),
-    })
+    Rejection::of_notes(notes)
 }
 
 #[cfg(test)]

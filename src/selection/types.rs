@@ -80,6 +80,17 @@ pub struct Rejection {
     pub message: String,
 }
 
+impl Rejection {
+    /// One of several notes: the first one gives the reason, and the message has all of them. `None`: there is no note.
+    pub(super) fn of_notes(notes: impl IntoIterator<Item = Option<(Reason, String)>>) -> Option<Self> {
+        let (reasons, texts): (Vec<Reason>, Vec<String>) = notes.into_iter().flatten().unzip();
+        Some(Self {
+            reason: *reasons.first()?,
+            message: texts.join("; "),
+        })
+    }
+}
+
 /// Why a skill is not served, or not as it asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {

@@ -221,6 +221,24 @@ mod tests {
 
     use super::super::judge::judge;
     use super::*;
+    use crate::sources::Files;
+
+    /// A skill of these texts, as it is judged.
+    fn skill_of(files: Vec<(String, String)>) -> (Arc<Outline>, Files) {
+        let files = files.into_iter().map(|(path, text)| {
+            let file = SkillFile {
+                bytes: text.into_bytes().into(),
+                executable: false,
+            };
+            (path, file)
+        });
+        let object = json!({
+            "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+            "metadata": {"name": "demo", "namespace": "n"}, "spec": {"source": {}},
+        });
+        let outline = Outline::of(&serde_json::from_value(object).unwrap());
+        (Arc::new(outline), files.collect())
+    }
 
     /// The bounds of a schema that a value breaks, each with its place.
     fn broken(schema: &Value, value: &Value, path: &str, found: &mut Vec<String>) {
@@ -344,19 +362,8 @@ mod tests {
                 true,
             ),
         ] {
-            let files = files.into_iter().map(|(path, text)| {
-                let file = SkillFile {
-                    bytes: text.into_bytes().into(),
-                    executable: false,
-                };
-                (path, file)
-            });
-            let object = json!({
-                "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
-                "metadata": {"name": "demo", "namespace": "n"}, "spec": {"source": {}},
-            });
-            let outline = Outline::of(&serde_json::from_value(object).unwrap());
-            let judged = judge(Arc::new(outline), files.collect());
+            let (outline, files) = skill_of(files);
+            let judged = judge(outline, files);
             assert_eq!(judged.is_ok(), loads, "{what}: {:?}", judged.as_ref().err());
             let Ok(validated) = judged else { continue };
             let made = serde_json::to_value(content(&validated, Vec::new())).unwrap();
@@ -379,19 +386,9 @@ mod tests {
                 tool("any", json!(["sh", "-c"]), json!(["REGION"])),
             ],
         });
-        let files = [document(&members), ("scripts/a.sh".to_owned(), "true".to_owned())].map(|(path, text)| {
-            let file = SkillFile {
-                bytes: text.into_bytes().into(),
-                executable: false,
-            };
-            (path, file)
-        });
-        let object = json!({
-            "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
-            "metadata": {"name": "demo", "namespace": "n"}, "spec": {"source": {}},
-        });
-        let outline = Outline::of(&serde_json::from_value(object).unwrap());
-        let validated = judge(Arc::new(outline), files.into_iter().collect()).unwrap();
+        let files = vec![document(&members), ("scripts/a.sh".to_owned(), "true".to_owned())];
+        let (outline, files) = skill_of(files);
+        let validated = judge(outline, files).unwrap();
         let asked: Vec<String> = content(&validated, Vec::new())
             .tools
             .iter()
