@@ -99,6 +99,8 @@ def small_repository(folder, planted, target):
         os.chmod(f"{folder}/{tool}", 0o755)
     write(folder, "tools/lint.sh", script)
     os.chmod(f"{folder}/tools/lint.sh", 0o755)
+    # lint.sh takes the lock of the fuzz targets as it is.
+    subprocess.run(["cargo", "generate-lockfile", "--offline", "-q"], cwd=f"{folder}/fuzz", check=True)
     subprocess.run(["git", "init", "-q", folder], check=True)
     subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
 
