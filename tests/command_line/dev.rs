@@ -44,7 +44,10 @@ async fn what_cannot_be_served_is_refused_before_anything_starts() {
         (&["--upstream", "not a url"], "is not a URL"),
         (&["--upstream", "mock=none.yaml"], "the script cannot be read"),
         (&["--allow-env", "always:OPENAI_API_KEY"], "OPENAI_API_KEY"),
-        (&["--record", "skills/always/SKILL.md"], "--record"),
+        (
+            &["--record", "skills/always/SKILL.md"],
+            "--record skills/always/SKILL.md: is a file; name a folder",
+        ),
     ] {
         // A flag that comes twice is an error of its own.
         let base = if arguments[0] == "--listen" {
@@ -56,6 +59,9 @@ async fn what_cannot_be_served_is_refused_before_anything_starts() {
         assert_eq!(output.status.code(), Some(1), "{arguments:?}");
         assert!(err(&output).contains(said), "{arguments:?}: {}", err(&output));
     }
+    let output = knack(folder.path(), &dev, &[("TMPDIR", "/none/at/all")]).await;
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("TMPDIR names the folder"), "{}", err(&output));
 }
 
 /// A SkillRuntime that says less than the defaults, or another provider, must not be lost.
@@ -208,6 +214,48 @@ async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
         stopping.starts_with("stopping; running answers are finished first"),
         "{stopping}"
     );
+    assert_eq!(program.line().await, "stopped");
+}
+
+/// Skills that the budget of the list leaves out are not in the request's text.
+#[tokio::test]
+async fn a_request_counts_the_skills_that_its_list_has() {
+    let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\nspec: {gateway: {injection: {maxListingTokens: 60}}}\n";
+    let skills: Vec<(String, String)> = (0..40)
+        .map(|number| {
+            let name = format!("one-of-many-{number}");
+            let text = format!("---\nname: {name}\ndescription: d\n---\nx\n");
+            (format!("skills/{name}/SKILL.md"), text)
+        })
+        .collect();
+    let mut files: Vec<(&str, &str)> = skills
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()))
+        .collect();
+    files.push(("runtime.yaml", runtime));
+    let arguments = ["runtime.yaml", "--upstream", "mock", "--no-local-executor"];
+    let mut program = Program::start(folder(&files), &arguments, &[]).await;
+    let before = |text: &str, word: &str| {
+        let (head, _) = text.split_once(word).unwrap_or_else(|| panic!("{word} in {text}"));
+        head.trim_end().rsplit(' ').next().unwrap().parse::<usize>().unwrap()
+    };
+    let omitted = before(&program.greeting.join("\n"), " skills omitted");
+    assert!((1..40).contains(&omitted), "{omitted}");
+    program.post("/v1/chat/completions", &hello(), &[]).await;
+    assert_eq!(before(&program.line().await, " listed"), 40 - omitted);
+    program.stop().await;
+}
+
+/// A person closes the terminal, or the connection to the machine breaks.
+#[tokio::test]
+async fn a_hangup_stops_it_unless_it_was_started_to_ignore_that() {
+    let mut program = Program::start(folder(FILES), &["--upstream", "mock", "--no-local-executor"], &[]).await;
+    program.send(rustix::process::Signal::HUP);
+    if program.ignores_hangup() {
+        assert_eq!(program.get("/healthz", &[]).await.status(), 200);
+        program.signal();
+    }
+    assert!(program.line().await.starts_with("stopping"));
     assert_eq!(program.line().await, "stopped");
 }
 

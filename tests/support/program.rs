@@ -146,8 +146,19 @@ impl Program {
 
     /// Asks it to end, as Kubernetes does.
     pub(crate) fn signal(&self) {
+        self.send(rustix::process::Signal::TERM);
+    }
+
+    pub(crate) fn send(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(self.child.id().unwrap().try_into().unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Whether it was started with SIGHUP ignored, as by a test run under `nohup`.
+    pub(crate) fn ignores_hangup(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() & 1 == 1
     }
 
     /// Asks it to end, and waits for the end.

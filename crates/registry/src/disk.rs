@@ -88,7 +88,7 @@ impl Disk for RealDisk {
 }
 
 /// Whether a step failed since there is no room on the volume, for this user at least.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

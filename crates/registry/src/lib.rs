@@ -45,7 +45,7 @@ pub use agent_flow::AgentFlow;
 pub use catalogs::{CATALOG_FETCH_MAX_BYTES, CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 pub use check::load_stored;
 pub use difference::{Difference, ModelView};
-pub use disk::{Disk, RealDisk, lock_alone};
+pub use disk::{Disk, RealDisk, is_full, lock_alone};
 pub use draft::Draft;
 pub use error::StoreError;
 pub use folder::{FolderStore, OpenedFolder};

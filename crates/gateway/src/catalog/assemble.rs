@@ -101,10 +101,10 @@ impl Snapshot {
     }
 }
 
-/// How many skills a request lists.
+/// How many skills a request lists: those that the budget of the list leaves out are not in its text.
 fn listed(catalog: &Catalog) -> usize {
-    let entries = catalog.entries().iter();
-    entries.filter(|entry| entry.mode == ActivationMode::Listed).count()
+    let counts = catalog.listing_counts();
+    counts.whole + counts.cut + counts.bare
 }
 
 /// The sources that were served last, by origin and identity, for the case that a source breaks.

@@ -38,7 +38,7 @@ use crate::callers::caller::CallerSecret;
 use crate::callers::client_auth::{ClientAccess, ClientAuth};
 use crate::callers::tenants::Tenants;
 use crate::catalog::{LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, remote};
-use crate::files::{FILES_QUOTA_BYTES, FileStore};
+use crate::files::{FILES_FOLDER_REFUSED, FILES_QUOTA_BYTES, FileStore};
 use crate::http_server::budget::{BodyTimes, Requests};
 use crate::http_server::probing::GatewayProbes;
 use crate::http_server::server;
@@ -210,7 +210,7 @@ fn assemble(
         skill_runs: SkillRuns::new(run_model(args)),
         history: registry.reports.clone().map(|reports| reports as Arc<dyn RunHistory>),
         discovery: None,
-        files: FileStore::open(FILES_QUOTA_BYTES).context("cannot create a folder for generated files")?,
+        files: FileStore::open(FILES_QUOTA_BYTES).context(FILES_FOLDER_REFUSED)?,
         user_files: files,
         files_folder: None,
         turn_store: TurnStore::new(args.record_store_mib << 20),

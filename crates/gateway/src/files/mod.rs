@@ -29,6 +29,10 @@ pub(crate) const FILES_KEPT: Duration = Duration::from_hours(1);
 /// Disk quota of all kept files, bytes; the oldest response's files go first.
 pub const FILES_QUOTA_BYTES: u64 = 512 << 20;
 
+/// What a start says that cannot have a [`FileStore`].
+pub const FILES_FOLDER_REFUSED: &str =
+    "cannot create a temporary folder for generated files; TMPDIR names the folder for temporary ones";
+
 /// One file of a response, as the list endpoint shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {

@@ -98,7 +98,9 @@ pub(crate) async fn read_file(
 
 /// The same answer for unknown, expired and other callers' files, so that it does not reveal which.
 fn not_found(what: &str) -> Response {
-    let message = format!("{what}: unknown, expired (files are kept for one hour), or made with another credential");
+    let message = format!(
+        "{what}: unknown, expired (files are kept for one hour), made with another credential, or it could not be kept, which the gateway's log tells"
+    );
     (
         StatusCode::NOT_FOUND,
         Json(

@@ -117,8 +117,8 @@ impl LocalFiles {
         let done = action(&mut table, now).and_then(|done| match self.keep(&mut table, true) {
             Ok(()) => Ok(done),
             Err(error) => {
-                tracing::warn!(%error, "rolled back a change to stored files: disk write failed");
-                Err(Refusal::Failed)
+                tracing::warn!("rolled back a change to stored files");
+                Err(failed(&error))
             }
         });
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = table.held();
@@ -328,8 +328,12 @@ const fn without_content(answer: Answer) -> Reply {
     (answer, Bytes::new())
 }
 
-fn failed(error: &io::Error) -> Refusal {
+/// What a client is told of an error of the disk, which the log has.
+pub(super) fn failed(error: &io::Error) -> Refusal {
     tracing::warn!(%error, "a file could not be written to disk or read from it");
+    if knack_registry::is_full(error) {
+        return Refusal::Full("the volume that keeps the files is full".to_owned());
+    }
     Refusal::Failed
 }
 

@@ -1,6 +1,7 @@
 //! The store in a folder: over a restart, on a disk that ends at any step, for several accounts and writers.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,6 +14,7 @@ use knack_wire::history::{Caller, HistorySecret};
 
 use disk::{DiskStep, FailingDisk, Fate};
 
+use super::local::failed;
 use super::objects::{NewContainerFile, NewFile};
 use super::store::Clock;
 use super::{
@@ -55,6 +57,18 @@ fn ending(steps: Arc<AtomicUsize>, leaves_half: bool) -> Box<dyn Disk> {
             Fate::Failed
         }
     }))
+}
+
+#[test]
+fn a_full_volume_is_told_as_such() {
+    for (kind, is_full) in [
+        (io::ErrorKind::StorageFull, true),
+        (io::ErrorKind::QuotaExceeded, true),
+        (io::ErrorKind::PermissionDenied, false),
+    ] {
+        let refusal = failed(&kind.into());
+        assert_eq!(matches!(refusal, Refusal::Full(_)), is_full, "{kind}: {refusal:?}");
+    }
 }
 
 fn new_file(name: &str) -> Op {
