@@ -94,6 +94,25 @@ proptest! {
     }
 }
 
+/// The scanner reads strings eight bytes at a time; what surrounds a byte must not decide about it.
+#[test]
+fn a_control_character_is_found_wherever_it_is_in_a_string() {
+    for (length, fill) in (1..48).flat_map(|length| [0x20, 0x7f, 0x80, 0xff].map(|fill| (length, fill))) {
+        for (at, byte) in (1..=length).flat_map(|at| [0, 1, 0x1f, 0x20, 0x21, 0x7f, 0x80, 0xff].map(|byte| (at, byte)))
+        {
+            let mut text = vec![fill; length + 2];
+            text[at] = byte;
+            (text[0], text[length + 1]) = (b'"', b'"');
+            let expected = if byte < 0x20 {
+                Err(JsonError::Syntax { at })
+            } else {
+                Ok(length + 2)
+            };
+            assert_eq!(json::skip(&text, 0), expected, "{text:?}");
+        }
+    }
+}
+
 #[test]
 fn depth_and_errors() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));

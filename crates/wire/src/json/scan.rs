@@ -101,12 +101,23 @@ fn mark(rest: &[u8]) -> Option<usize> {
         let far = rest.get(NEAR..)?;
         let found = memchr::memchr2(b'"', b'\\', far);
         let passed = &far[..found.unwrap_or(far.len())];
-        // Without an early end, so that it is compiled to vectors.
-        let has_control = passed.iter().fold(u8::MAX, |least, byte| least.min(*byte)) < 0x20;
         let control = || passed.iter().position(|byte| *byte < 0x20);
-        let first = if has_control { control() } else { found };
+        let first = if has_control(passed) { control() } else { found };
         first.map(|at| NEAR + at)
     })
+}
+
+/// Whether one of these bytes is a control character. Eight at a time and without an early end: a loop over bytes would be compiled to
+/// vectors only in a program that is linked at level 3, and `knack` is linked for size.
+fn has_control(bytes: &[u8]) -> bool {
+    const ONES: u64 = u64::MAX / 0xff;
+    let (words, rest) = bytes.as_chunks::<8>();
+    // A byte can borrow from the next one only if it is below 0x20 itself, so whether there is one is exact.
+    let below = words.iter().fold(0, |below, word| {
+        let word = u64::from_le_bytes(*word);
+        below | (word.wrapping_sub(ONES * 0x20) & !word)
+    });
+    below & (ONES * 0x80) != 0 || rest.iter().any(|byte| *byte < 0x20)
 }
 
 /// The end of a number, `true`, `false` or `null`.
