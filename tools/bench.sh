@@ -20,8 +20,8 @@ KNACK_RUNNER=$(realpath -m "$target/release/knack-runner")
 export KNACK_RUNNER
 # 10,000 streams are as many connections to the provider.
 ulimit -n "$(ulimit -Hn)"
+cargo build -q --release -p floor-proxy
 # The features of `make build`: what is measured is what ships.
-cargo build -q --release --features otel --example floor_proxy
 bench gateway cargo bench -q --features otel --bench gateway
 [ "$only" != gateway_2k ] || bench gateway_2k cargo bench -q --features otel --bench gateway -- --small
 bench local_exec cargo bench -q --features otel --bench local_exec

@@ -33,7 +33,6 @@ else
   missing Portkey "npm ci"
 fi
 
-# The features of `make build`: what is measured is what ships.
-cargo build -q --release --features otel --example floor_proxy
-python3 -B benches/peers/main.py --knack "$target/release/knack" --floor "$target/release/examples/floor_proxy" --lines "$work/table" "${peers[@]}"
+cargo build -q --release -p floor-proxy
+python3 -B benches/peers/main.py --knack "$target/release/knack" --floor "$target/release/floor_proxy" --lines "$work/table" "${peers[@]}"
 tools/bench_page.sh peers "make bench-peers" "$work/table"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy, both lock files, file sizes, tracked binaries, unused dependencies and items, walls and dependencies between crates, circles of files, citations.
+# Formatting, clippy, both lock files, file sizes, tracked binaries, unused dependencies and items, levels of crates by profile, walls and dependencies between crates, circles of files, citations.
 # Each check says what to do. After clippy all of them run, whatever one finds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -37,6 +37,7 @@ done
 tools/binaries.sh || status=1
 python3 -B tools/unused.py || status=1
 python3 -B tools/reached.py || status=1
+python3 -B tools/profiles.py || status=1
 tools/walls.sh || status=1
 python3 -B tools/edges.py || status=1
 python3 -B tools/cycles.py || status=1

@@ -84,7 +84,7 @@ impl Floor {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (text, port) = (folder.path().join("system.txt"), folder.path().join("port"));
         std::fs::write(&text, system).expect("a writable folder");
-        let child = Command::new(beside("examples/floor_proxy"))
+        let child = Command::new(beside("floor_proxy"))
             .arg(upstream)
             .arg(&text)
             .arg(&port)

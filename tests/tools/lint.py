@@ -55,6 +55,9 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
         write(folder, "crates/skill/Cargo.toml", '\n[dependencies.planted]\nversion = "1"\n', "a")
         write(folder, "crates/memory/Cargo.toml", '\n[dependencies.knack-trust]\nworkspace = true\n', "a")
         write(folder, "crates/mock-provider/Cargo.toml", '\n[dependencies.knack-skill]\nworkspace = true\n[dependencies.knack-wire]\nworkspace = true\n', "a")
+        with open(f"{folder}/Cargo.toml") as file:
+            profiles = file.read()
+        write(folder, "Cargo.toml", profiles.replace("\n[profile.release.package]\n", "\n[profile.release.package]\nplanted = { opt-level = 3 }\nlibc = { opt-level = 3 }\n"))
         write(folder, "crates/skill/src/planted_long.rs", "// a line\n" * 601)
         shutil.copy("/bin/true", f"{folder}/planted")
         subprocess.run(["git", "-C", folder, "add", "-A"], check=True)
@@ -71,6 +74,8 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
             "ARCHITECTURE.md lacks: memory  trust",
             "ARCHITECTURE.md has: memory  -",
             "mock-provider depends on both skill and wire",
+            "[profile.demo.package] planted: write opt-level = 0",
+            '[profile.runner.package] libc: write opt-level = "s"',
             "crates/skill/src/planted_long.rs: 601 lines",
             "  planted: an ELF program",
         ]:
