@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use knack_packages::{EnvironmentStatus, EnvironmentStatuses, State};
 
 use super::outcome::Outcome;
+use super::unread::Unread;
 use super::wanted::NeededEnvironment;
 
 /// Builds at once: each takes a CPU for seconds, up to 2 GiB of a node's disk and memory, and the index's patience.
@@ -83,13 +84,14 @@ impl StartOrder {
     }
 }
 
-/// Decides; `unpulled` says of images when a pull of them failed last. Times, and `now`, in seconds since the Unix epoch.
+/// Decides; `unpulled` says of images when a pull of them failed last, and environments of `unread` content are not started. Times, and
+/// `now`, in seconds since the Unix epoch.
 pub(super) fn decide(
     wanted: &BTreeMap<String, NeededEnvironment>,
     known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
     unpulled: &BTreeMap<String, i64>,
-    start_order: &StartOrder,
+    (start_order, unread): (&StartOrder, &Unread),
     now: i64,
 ) -> Decision {
     let mut decision = Decision {
@@ -97,7 +99,8 @@ pub(super) fn decide(
         ..Decision::default()
     };
     let is_due = |status: &EnvironmentStatus| is_due(status, unpulled, now);
-    let chosen = chosen(wanted, known, builds, is_due, start_order);
+    let waits = |asked: &NeededEnvironment| unread.waits(asked, now);
+    let chosen = chosen(wanted, known, builds, (is_due, waits), start_order);
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
             decision.remove.push(key.clone());
@@ -126,7 +129,7 @@ pub(super) fn decide(
         }
         let status = match (before, builds.get(key)) {
             (before, Some(build)) => of_build(before, build, now),
-            (Some(status), None) if !is_due(status) => status.clone(),
+            (Some(status), None) if !is_due(status) || waits(asked) => status.clone(),
             (before, None) => of_turn(before, starts, now),
         };
         decision.statuses.0.insert(key.clone(), used(status, now));
@@ -196,7 +199,7 @@ fn chosen<'a>(
     wanted: &'a BTreeMap<String, NeededEnvironment>,
     known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
-    is_due: impl Fn(&EnvironmentStatus) -> bool,
+    (is_due, waits): (impl Fn(&EnvironmentStatus) -> bool, impl Fn(&NeededEnvironment) -> bool),
     start_order: &StartOrder,
 ) -> BTreeSet<&'a str> {
     let running = || {
@@ -213,7 +216,7 @@ fn chosen<'a>(
     for (key, asked) in wanted {
         let status = before(known, key, asked);
         let is_known = status.is_some_and(|status| !is_due(status));
-        if asked.is_listed && !asked.is_earlier && !builds.contains_key(key) && !is_known {
+        if asked.is_listed && !asked.is_earlier && !builds.contains_key(key) && !is_known && !waits(asked) {
             let namespace = asked.skill.namespace.as_str();
             due.entry(namespace).or_default().push_back(key);
             let since = status.map_or(i64::MAX, |status| status.since);

@@ -51,7 +51,8 @@ fn decide(
     unpulled: &BTreeMap<String, i64>,
     now: i64,
 ) -> Decision {
-    super::decide(wanted, known, builds, unpulled, &StartOrder::default(), now)
+    let (order, unread) = (StartOrder::default(), Unread::default());
+    super::decide(wanted, known, builds, unpulled, (&order, &unread), now)
 }
 
 fn ended(state: State) -> Build {
@@ -310,7 +311,14 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
         let over = (running.len() == BUILDS_AT_ONCE).then(|| running.pop_front()).flatten();
         let mut builds: BTreeMap<String, Build> = running.iter().map(|key| (key.clone(), Build::Running)).collect();
         builds.extend(over.map(|key| (key, ended(State::Ready))));
-        let decision = super::decide(&all, &known, &builds, &BTreeMap::new(), &start_order, NOW + look);
+        let decision = super::decide(
+            &all,
+            &known,
+            &builds,
+            &BTreeMap::new(),
+            (&start_order, &Unread::default()),
+            NOW + look,
+        );
         for key in &decision.start {
             start_order.take(&all[key].skill.namespace);
         }
@@ -520,7 +528,7 @@ fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_r
             known,
             &BTreeMap::new(),
             &BTreeMap::new(),
-            &StartOrder::default(),
+            (&StartOrder::default(), &Unread::default()),
             now,
         )
     };
@@ -551,4 +559,34 @@ fn what_waits_keeps_its_place_whatever_it_waits_for() {
     let first = not_started(None, &Refusal::Passing(OTHERS_FIRST.to_owned()), NOW);
     let later = not_started(Some(&first), &quota, NOW + 60);
     assert_eq!((later.since, later.message.as_str()), (NOW, "exceeded quota"));
+}
+
+/// As many as there are builds at once: with a turn at every look nothing else of their namespace would be built.
+#[test]
+fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
+    let mut all = wanted(&["a1", "a2", "a3", "a4", "z"]);
+    for (key, asked) in &mut all {
+        asked.skill.name.clone_from(key);
+    }
+    let (mut known, mut unread) = (EnvironmentStatuses::default(), Unread::default());
+    let order = StartOrder::default();
+    let look = |known: &EnvironmentStatuses, unread: &Unread, now| {
+        super::decide(&all, known, &BTreeMap::new(), &BTreeMap::new(), (&order, unread), now)
+    };
+    let decision = look(&known, &unread, NOW);
+    assert_eq!(decision.start, ["a1", "a2", "a3", "a4"]);
+    known = decision.statuses;
+    for key in &decision.start {
+        let why = Refusal::Unread(format!("the build waits for the content of {key}"));
+        known.0.insert(key.clone(), not_started(None, &why, NOW));
+        unread.failed(&all[key], NOW);
+    }
+    let decision = look(&known, &unread, NOW + 1);
+    assert_eq!(decision.start, ["z"]);
+    let kept = decision.statuses.get("a1").unwrap();
+    assert_eq!(
+        (kept.state, kept.message.as_str()),
+        (State::Resolving, "the build waits for the content of a1")
+    );
+    assert_eq!(look(&known, &unread, NOW + 2).start, ["a1", "a2", "a3", "a4"]);
 }

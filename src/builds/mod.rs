@@ -26,6 +26,7 @@ mod reach;
 mod registry;
 mod requests;
 mod serve;
+mod unread;
 mod wanted;
 
 pub use build::{BuildArgs, build};

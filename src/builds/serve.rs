@@ -23,6 +23,7 @@ use super::metrics::BuildMetrics;
 use super::outcome::Outcome;
 use super::published::{Lines, Published};
 use super::requests::Requests;
+use super::unread::Unread;
 use super::wanted::{NeededEnvironment, wanted};
 use crate::api_call::CallError;
 use crate::events::Events;
@@ -142,6 +143,7 @@ struct BuildState {
     written: Option<WrittenStatuses>,
     requests: Requests,
     start_order: StartOrder,
+    unread: Unread,
 }
 
 struct Server {
@@ -205,12 +207,13 @@ impl Server {
         self.complete(&builds.waiting, &wanted, &mut past.requests).await;
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
         let unpulled = self.unpulled();
+        past.unread.keep(&wanted);
         let decision = decide(
             &wanted,
             &before.statuses,
             &builds.by_key,
             &unpulled,
-            &past.start_order,
+            (&past.start_order, &past.unread),
             now,
         );
         // First what has happened: nothing that is refused to a new build may keep it from being known. The statuses go before the
@@ -303,6 +306,7 @@ impl Server {
             };
             let Err(refusal) = started else {
                 past.start_order.take(&asked.skill.namespace);
+                past.unread.succeeded(asked);
                 continue;
             };
             match &refusal {
@@ -314,6 +318,7 @@ impl Server {
                 Refusal::Unread(why) => {
                     tracing::debug!(key, why, "a build waits for the content of its skill");
                     past.start_order.take(&asked.skill.namespace);
+                    past.unread.failed(asked, now);
                 }
                 // So would the others be.
                 Refusal::Passing(why) if waits.is_none() => {
