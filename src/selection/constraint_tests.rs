@@ -37,6 +37,19 @@ fn the_definition_refuses_clauses_that_no_version_can_be_compared_with() {
         "mcp>1+local",
         "mcp~=1.2+local",
         "mcp<=2,>=1+x",
+        // No versions.
+        "mcp>=1abc",
+        "mcp<2,>=1x",
+        "mcp~=1.",
+        "mcp==1..2",
+        "mcp>=1.0rc1x",
+        "mcp>=2004d",
+        "mcp==1!",
+        "mcp==1+",
+        "mcp==1+a..b",
+        "mcp>=1.0-",
+        "mcp>=1.0post1a1",
+        "mcp==1abc.*",
     ] {
         assert!(!is_read(text), "{text} is read");
         assert!(!is_taken(text), "{text} is taken");
@@ -53,14 +66,24 @@ fn the_definition_refuses_clauses_that_no_version_can_be_compared_with() {
         "mcp==1+local",
         "mcp!=1+local,>=0",
         "mcp===1+local",
+        "mcp===2004d",
+        "mcp>=1.0alpha1,<1.0-RC-1",
+        "mcp==1.0c1",
+        "mcp>1.0preview",
+        "mcp>=1.0-1",
+        "mcp>=1.0_r_1",
+        "mcp<1.0.DEV",
+        "mcp>=1.0b2.post345.dev456",
+        "mcp<1!0.1rev.3-dev_4",
+        "mcp==1.0+A-b.5_c",
+        "mcp==01.02",
         "mcp<2; python_full_version ~= '3'",
         "mcp<2; os_name == '>=1.*'",
     ] {
         assert!(is_read(text), "{text} is not read");
         assert!(is_taken(text), "{text} is not taken");
     }
-    // What the definition leaves to the condition of the SkillRuntime: numbers that are no version.
-    for text in ["mcp>=1abc", "mcp~=1."] {
-        assert!(!is_read(text) && is_taken(text), "{text}");
-    }
+    // What the definition leaves to the condition of the SkillRuntime: a number that is larger than any in use.
+    let text = "mcp>=99999999999999999999";
+    assert!(!is_read(text) && is_taken(text), "{text}");
 }

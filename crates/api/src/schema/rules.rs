@@ -53,11 +53,10 @@ const IMAGE_NAME: &str = "self.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')";
 const IMAGE_NAME_TEXT: &str = "an image name must consist of lower-case letters, digits and hyphens, as in the runtime's sandbox.images; set an image reference (with /, : or @) in sandbox.image";
 const PACKAGE_NAME: &str = "self.matches('^[A-Za-z0-9][^@/:]*$')";
 const NODE_PACKAGE: &str = "self.matches('^(@[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)?[A-Za-z0-9_~-][A-Za-z0-9._~-]*(@[A-Za-z0-9^~<>=|*+._ -]*|@npm:[A-Za-z0-9^~<>=|*+._ @/-]*)?$')";
-/// A name, clauses and perhaps a marker. The controller reads the versions (`knack_packages::Rules::read`) and says what is wrong
-/// with them.
-const PACKAGE_VERSIONS: &str = "self.matches('(?i)^[a-z0-9]([a-z0-9._-]*[a-z0-9])? *([=!~]=|===|[<>]=?) *v?[0-9][a-z0-9.!_-]*([.][*]|[+][a-z0-9._-]+)?( *, *([=!~]=|===|[<>]=?) *v?[0-9][a-z0-9.!_-]*([.][*]|[+][a-z0-9._-]+)?)* *(;.*)?$')";
-/// Clauses of that form that no version can be compared with. Versions themselves are left to the controller: PEP 440 writes one in
-/// dozens of ways.
+/// A name, clauses with versions of PEP 440, and perhaps a marker. After `===` a text is compared, whatever it is.
+const PACKAGE_VERSIONS: &str = "self.matches('(?i)^[a-z0-9]([a-z0-9._-]*[a-z0-9])? *(=== *v?[0-9][a-z0-9.!_*+-]*|([=!~]=|[<>]=?) *v?([0-9]+!)?[0-9]+([.][0-9]+)*([-_.]?(alpha|a|beta|b|preview|pre|rc|c)([-_.]?[0-9]+)?)?(-[0-9]+|[-_.]?(post|rev|r)([-_.]?[0-9]+)?)?([-_.]?dev([-_.]?[0-9]+)?)?([.][*]|[+][a-z0-9]+([-_.][a-z0-9]+)*)?)( *, *(=== *v?[0-9][a-z0-9.!_*+-]*|([=!~]=|[<>]=?) *v?([0-9]+!)?[0-9]+([.][0-9]+)*([-_.]?(alpha|a|beta|b|preview|pre|rc|c)([-_.]?[0-9]+)?)?(-[0-9]+|[-_.]?(post|rev|r)([-_.]?[0-9]+)?)?([-_.]?dev([-_.]?[0-9]+)?)?([.][*]|[+][a-z0-9]+([-_.][a-z0-9]+)*)?))* *(;.*)?$')";
+/// Clauses of that form that no version can be compared with. The controller reads all of it (`knack_packages::Rules::read`) and says
+/// what is wrong where a number is too large.
 const PACKAGE_CLAUSES: &str =
     "!self.matches('(?i)^[^;]*([<>~]=?[^,;]*[*+]|~= *v?([0-9]+!)?[0-9]+([^0-9.!]|[.][^0-9]|$))')";
 const PACKAGE_CLAUSES_TEXT: &str = "packages.constraints must have two numbers or more after ~=, such as ~=1.4, and .* or a local version (+) after == and != alone";
@@ -404,7 +403,7 @@ pub const RULES: &[Rule] = &[
     runtime(
         "spec.packages.constraints[]",
         PACKAGE_VERSIONS,
-        "packages.constraints must be package names with version specifiers, such as mcp<2",
+        "packages.constraints must be package names with version specifiers of PEP 440, such as mcp<2",
     ),
     runtime("spec.packages.constraints[]", PACKAGE_CLAUSES, PACKAGE_CLAUSES_TEXT),
     runtime(
