@@ -237,7 +237,7 @@ fn asked_sandbox(admission: &Admission<'_>, skill: Option<&MountedSkill>) -> Res
     let asked = skill.and_then(|mounted| mounted.resources.as_ref());
     if let Some(asked) = asked {
         // The revision may be older than the ceiling.
-        resources_allowed(runtime, asked).map_err(forbidden)?;
+        resources_allowed(&runtime.spec.sandbox, asked).map_err(forbidden)?;
     }
     let resources = asked.and_then(|asked| resolved.resources.raised_to(asked));
     Ok(RequestedSandbox {

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use knack_api::skill_status::{STATUS_TOOL_ENV_MAX, STATUS_TOOLS_MAX};
 use knack_api::{Skill, SkillRuntime};
+use knack_skill::tool_env::is_operational;
 use kube::ResourceExt as _;
 
+use super::JUDGE;
 use super::types::{Reason, Rejection};
 
 /// What status says about a skill of whose tools some run without a value that they ask for, or which is granted a value for nothing.
@@ -38,10 +40,13 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
         .flat_map(|tool| &tool.env)
         .map(String::as_str)
         .collect();
-    // What a status has no room for may be asked for all the same.
-    let is_whole =
-        status.tools.len() < STATUS_TOOLS_MAX && status.tools.iter().all(|tool| tool.env.len() < STATUS_TOOL_ENV_MAX);
-    let unused: Vec<&str> = granted.difference(&asked).copied().filter(|_| is_whole).collect();
+    // What a status has no room for, or what an earlier version did not write, may be asked for all the same.
+    let is_whole = status.judged_by.as_deref() == Some(JUDGE)
+        && status.tools.len() < STATUS_TOOLS_MAX
+        && status.tools.iter().all(|tool| tool.env.len() < STATUS_TOOL_ENV_MAX);
+    // A status leaves out the usual names, which a tool may ask for.
+    let is_known = |name: &&str| is_whole && !is_operational(name);
+    let unused: Vec<&str> = granted.difference(&asked).copied().filter(is_known).collect();
     let notes = [
         (!lacking.is_empty()).then(|| {
             let text = format!(
@@ -64,10 +69,33 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use knack_api::Skill;
+    use serde_json::{Value, json};
 
     use crate::selection::tests::{runtime, scope, skill};
-    use crate::selection::{Caller, NamespaceLabels, Reason, select};
+    use crate::selection::{Caller, JUDGE, NamespaceLabels, Reason, select};
+
+    /// A skill with a status as a version wrote it.
+    fn judged(version: &str, tools: Value) -> Skill {
+        let mut skill = skill("blue", "weather", json!({}), json!({}));
+        let status = skill.status.as_mut().unwrap();
+        status.judged_by = Some(version.to_owned());
+        status.tools = serde_json::from_value(tools).unwrap();
+        skill
+    }
+
+    #[test]
+    fn a_status_of_an_earlier_version_does_not_say_who_asks_for_nothing() {
+        let grant =
+            json!({"name": "A", "skills": ["weather"], "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
+        let runtime = runtime("blue", json!({"env": [grant]}));
+        for (version, expected) in [("0.0.1", None), (JUDGE, Some(Reason::EnvNotAsked))] {
+            let (skill, none) = (judged(version, json!([{"name": "t"}])), NamespaceLabels::new());
+            let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+            let note = selected[0].accepted.as_ref().unwrap();
+            assert_eq!(note.as_ref().map(|note| note.reason), expected, "{version}");
+        }
+    }
 
     #[test]
     fn values_that_a_tool_asks_for_in_vain_and_grants_that_no_tool_asks_for_are_reported_by_name() {
@@ -92,6 +120,8 @@ mod tests {
                     "no declared tool that may get values asks for TOKN, so",
                 )),
             ),
+            // A status does not say who asks for it.
+            (json!([all()[0], all()[1], grant("TZ", &["weather"])]), None),
             (
                 json!([all()[1], grant("TOKN", &["weather"])]),
                 Some((
@@ -100,8 +130,7 @@ mod tests {
                 )),
             ),
         ] {
-            let mut skill = skill("blue", "weather", json!({}), json!({}));
-            skill.status.as_mut().unwrap().tools = serde_json::from_value(tools.clone()).unwrap();
+            let skill = judged(JUDGE, tools.clone());
             let none = NamespaceLabels::new();
             let runtime = runtime("blue", json!({"env": env}));
             let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
@@ -136,8 +165,7 @@ mod tests {
             ),
             (json!(many), vec!["B".to_owned()]),
         ] {
-            let mut skill = skill("blue", "weather", json!({}), json!({}));
-            skill.status.as_mut().unwrap().tools = serde_json::from_value(tools).unwrap();
+            let skill = judged(JUDGE, tools);
             let none = NamespaceLabels::new();
             let runtime = runtime("blue", json!({"env": grants(&granted)}));
             let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));

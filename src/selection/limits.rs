@@ -1,5 +1,6 @@
 //! Ceilings and images: what a skill asks of a sandbox against what the runtime allows.
 
+use knack_api::runtime_sandbox::RuntimeSandbox;
 use knack_api::shared::Resources;
 use knack_api::skill::SkillSandbox;
 use knack_api::{Quantity, SkillRuntime};
@@ -10,13 +11,17 @@ use crate::jobs::PodResources;
 /// What a skill asks for in its spec and the runtime does not allow, if anything. What the frontmatter asks for is
 /// capped instead: its author does not know the runtime.
 pub(super) fn check(runtime: &SkillRuntime, asked: &SkillSandbox, scope: &Scope<'_>) -> Option<Rejection> {
-    timeout(runtime, asked)
-        .or_else(|| resources_allowed(runtime, asked.resources.as_ref()?).err())
+    over_ceiling(&runtime.spec.sandbox, asked)
         .or_else(|| asked_image(runtime, asked.image.as_deref(), asked.image_name.as_deref(), scope).err())
 }
 
-fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
-    let (_, ceiling) = runtime.spec.sandbox.time_limits();
+/// The time or resources that a skill asks for in its spec above the limits of a runtime, if any.
+pub fn over_ceiling(runtime: &RuntimeSandbox, asked: &SkillSandbox) -> Option<Rejection> {
+    timeout(runtime, asked).or_else(|| resources_allowed(runtime, asked.resources.as_ref()?).err())
+}
+
+fn timeout(runtime: &RuntimeSandbox, asked: &SkillSandbox) -> Option<Rejection> {
+    let (_, ceiling) = runtime.time_limits();
     let seconds = asked.timeout_seconds.filter(|seconds| *seconds > ceiling)?;
     Some(Rejection {
         reason: Reason::TimeoutOverCeiling,
@@ -27,12 +32,11 @@ fn timeout(runtime: &SkillRuntime, asked: &SkillSandbox) -> Option<Rejection> {
 }
 
 /// Whether a runtime gives a skill what it asks for.
-pub fn resources_allowed(runtime: &SkillRuntime, asked: &Resources) -> Result<(), Rejection> {
-    let sandbox = &runtime.spec.sandbox;
+pub fn resources_allowed(runtime: &RuntimeSandbox, asked: &Resources) -> Result<(), Rejection> {
     // With the defaults: a runtime that names no resources is no runtime without limits.
-    let own = PodResources::of(sandbox.resources.as_ref());
+    let own = PodResources::of(runtime.resources.as_ref());
     for (name, wanted) in asked.limits.iter().chain(&asked.requests) {
-        let max = sandbox.max_resources.get(name).map(Quantity::as_str);
+        let max = runtime.max_resources.get(name).map(Quantity::as_str);
         let over = match max.or_else(|| own.offered(name)) {
             Some(ceiling) if Quantity::parse(ceiling).is_ok_and(|ceiling| wanted.milli() <= ceiling.milli()) => {
                 continue;

@@ -23,9 +23,13 @@ mod version;
 #[cfg(test)]
 mod version_tests;
 
+/// The version of the checks of skills: another version may find more in the same files, so what an earlier one checked is checked
+/// again. Until then its statuses may lack fields that are not empty.
+pub const JUDGE: &str = env!("CARGO_PKG_VERSION");
+
 pub use declared::declared_packages;
 pub use earlier::{EarlierState, candidates, earlier_state, in_artifact, is_chosen, retained};
-pub use limits::{asked_image, resources_allowed};
+pub use limits::{asked_image, over_ceiling, resources_allowed};
 pub use packages::{EnvironmentRequest, PackagesVerdict, Revision, asked, counted, environment, packages, rules};
 pub use select::{created, is_shared, namespaces_reached, pin_of, reaches, select, wanted_version};
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};

@@ -19,9 +19,7 @@ use crate::sources::Files;
 /// Most problems that a condition lists.
 const TOLD_MAX: usize = 5;
 
-/// The version of the checks: another version may find more in the same files, so what an earlier one checked is
-/// checked again.
-pub(super) const JUDGE: &str = env!("CARGO_PKG_VERSION");
+pub(super) use crate::selection::JUDGE;
 
 /// A skill that was judged valid, with its content packed. Only [`judge`] makes one, and the steps after it take this in place
 /// of the object.

@@ -6,9 +6,8 @@ use knack_api::skill_status::{
     ArtifactStatus, ConfigMapStatus, InputStatus, STATUS_TOOL_ENV_BYTES, STATUS_TOOL_ENV_MAX, STATUS_TOOLS_MAX,
     TokenStatus, ToolStatus,
 };
-use knack_skill::call::requested_env;
+use knack_skill::call::grantable_env;
 use knack_skill::model::{Skill, Tool};
-use knack_skill::open_command::is_open_tool;
 use knack_skill::risk::Risk;
 use knack_skill::texts;
 use knack_skill::tool_env::is_operational;
@@ -28,13 +27,9 @@ use crate::shortened::cut;
 /// Most warnings that a condition lists.
 const WARNINGS_MAX: usize = 3;
 
-/// The values that a tool asks for and that its runs can get. One whose arguments choose the program gets none, and a program gets
-/// the usual names without asking.
+/// The values that a tool asks for and that its runs can get; a program gets the usual names without asking.
 fn asked_env(skill: &Skill, tool: &Tool) -> Vec<String> {
-    if is_open_tool(tool, |path| skill.files.contains_key(path)) {
-        return Vec::new();
-    }
-    let asked = requested_env(skill, tool).into_iter();
+    let asked = grantable_env(skill, tool).into_iter();
     asked
         .filter(|name| !is_operational(name) && name.len() <= STATUS_TOOL_ENV_BYTES)
         .take(STATUS_TOOL_ENV_MAX)

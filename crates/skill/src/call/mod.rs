@@ -25,7 +25,7 @@ pub use load::reload;
 pub use resolve::{owner, resolve};
 pub use run::LITELLM_TIMEOUT_SECONDS;
 pub use staging::{INPUTS, SKILLS, below_inputs, collide, is_below_inputs, is_below_skills, is_stageable};
-pub use tool_run::requested_env;
+pub use tool_run::grantable_env;
 pub use types::ToolRun;
 pub use types::{
     CallContext, Cwd, Decision, End, Language, LoadReference, Mount, Outcome, OutputFile, Program, Render, RunSpec,

@@ -16,12 +16,20 @@ use crate::texts;
 use crate::tool_env::grantable;
 
 /// The environment names that a declared tool asks for and that can be granted, sorted.
-pub fn requested_env(skill: &Skill, tool: &Tool) -> Vec<String> {
+fn requested_env(skill: &Skill, tool: &Tool) -> Vec<String> {
     let asked = skill.env.iter().chain(&tool.env);
     let mut env: Vec<String> = asked.filter(|name| grantable(name).is_ok()).cloned().collect();
     env.sort_unstable();
     env.dedup();
     env
+}
+
+/// The environment values that runs of a tool can be granted: those that it asks for, and none if its arguments choose the program.
+pub fn grantable_env(skill: &Skill, tool: &Tool) -> Vec<String> {
+    if is_open_tool(tool, |path| skill.files.contains_key(path)) {
+        return Vec::new();
+    }
+    requested_env(skill, tool)
 }
 
 impl ToolRun {
