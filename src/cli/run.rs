@@ -4,7 +4,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use knack_execution::Limits;
 use knack_execution::environments::Environments;
 use knack_gateway::catalog::RuntimeSettings;
 use knack_packages::Rules;
@@ -13,11 +12,11 @@ use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 
 use super::discovered::discovered;
-use super::run_args::{RunArgs, refuse_unused, request};
+use super::run_args::{RunArgs, RunLimits, refuse_unused, request};
 use super::run_result::{exit_code, print_json, print_outputs, print_text, save};
 use super::stop::{stop_on_signal, unless_stopped};
 use super::{Output, terminal};
-use crate::dev::{config_values, discover, package_rules};
+use crate::dev::{config_values, discover, package_rules, runtime_settings};
 use crate::packages::Packages;
 
 /// Runs once; the exit code is the program's.
@@ -26,14 +25,19 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
         return super::run_cluster::run(args, runtime).await;
     }
     let roots = args.ca.roots()?;
-    let (skill, rules, mut config) = find_skill(&args).await?;
+    let Found {
+        skill,
+        rules,
+        mut config,
+        runtime,
+    } = find_skill(&args).await?;
     let given = args.config.read(|name| std::env::var(name).ok())?;
     refuse_unused(&args, &skill, &given)?;
     config.extend(given);
     let request = request(
         &args,
         &skill,
-        Limits::default().timeout,
+        &RunLimits::of(&runtime),
         Some(&config),
         knack_execution::now(),
     )
@@ -42,6 +46,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     let environments = Environments::default();
     let settings = RuntimeSettings {
         warm_replicas: Some(0),
+        max_memory_bytes: runtime.max_memory_bytes,
         ..RuntimeSettings::default()
     };
     let executor = crate::dev::local_executor(&settings, &environments).await;
@@ -73,10 +78,22 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(result.exit, &saved))
 }
 
-async fn find_skill(args: &RunArgs) -> anyhow::Result<(Arc<Skill>, Rules, Vec<SkillConfig>)> {
+/// A skill, and what the runtime beside it sets for its runs.
+struct Found {
+    skill: Arc<Skill>,
+    rules: Rules,
+    config: Vec<SkillConfig>,
+    runtime: RuntimeSettings,
+}
+
+async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
     let found = discovered(vec![args.path.clone()], discover).await?;
     let rules = package_rules(&found.runtimes)?;
     let config = config_values(&found.runtimes);
+    let runtime = runtime_settings(&found.runtimes);
+    for report in found.over_ceiling() {
+        terminal::note(&report.to_string());
+    }
     let mut sources: Vec<_> = found
         .skills
         .into_iter()
@@ -97,6 +114,12 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<(Arc<Skill>, Rules, Vec<Sk
             )
         }
     };
+    if source.suspend {
+        let name = &source.id.name;
+        terminal::note(&format!(
+            "skill {name}: spec.suspend is true, so nothing serves it; it is run here"
+        ));
+    }
     let loaded = source.load(Profile::Load);
     for problem in &loaded.problems {
         terminal::note(&problem.to_string());
@@ -104,5 +127,10 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<(Arc<Skill>, Rules, Vec<Sk
     let skill = loaded
         .skill
         .with_context(|| format!("{}: the skill has errors", args.path.display()))?;
-    Ok((Arc::new(skill), rules, config))
+    Ok(Found {
+        skill: Arc::new(skill),
+        rules,
+        config,
+        runtime,
+    })
 }

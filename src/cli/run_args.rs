@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use knack_execution::{ExecutionId, ExecutionRequest, InputFile, Limits, Program, SkillMount};
+use knack_gateway::catalog::RuntimeSettings;
 use knack_gateway::runs::grants::Grants;
 use knack_hub_api::RuntimeName;
 use knack_skill::call::ToolRun;
@@ -78,13 +79,48 @@ pub struct RunArgs {
     command: Vec<String>,
 }
 
-/// The request; `timeout` is the limit where neither the command line nor the skill names one.
+/// The limits of a runtime, for runs of its skills.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RunLimits {
+    /// Wall-clock limit where neither the command line nor the skill names one.
+    timeout: Duration,
+    /// The highest one that a skill may ask for; the command line may name any.
+    max_timeout: Duration,
+    /// Memory limit where the skill names none.
+    memory_bytes: Option<u64>,
+    /// The highest one that a skill may ask for.
+    max_memory_bytes: Option<u64>,
+}
+
+impl RunLimits {
+    /// Those of a runtime on this machine.
+    pub(super) fn of(runtime: &RuntimeSettings) -> Self {
+        Self {
+            timeout: runtime.timeout,
+            max_timeout: runtime.max_timeout,
+            memory_bytes: runtime.memory_bytes,
+            max_memory_bytes: runtime.max_memory_bytes,
+        }
+    }
+
+    /// Those of a runtime in a cluster, whose hub judges what the skill asks for.
+    pub(super) fn of_cluster(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            max_timeout: Duration::from_secs(TIMEOUT_MAX_SECONDS),
+            memory_bytes: None,
+            max_memory_bytes: None,
+        }
+    }
+}
+
+/// The request of a run within the limits of its runtime.
 /// `config`: values of configuration; in a cluster they are the hub's. `now` is [`knack_execution::Executor::now`] of the executor
 /// that it is for.
 pub(super) async fn request(
     args: &RunArgs,
     skill: &Arc<Skill>,
-    timeout: Duration,
+    runtime: &RunLimits,
     config: Option<&[SkillConfig]>,
     now: Duration,
 ) -> anyhow::Result<ExecutionRequest> {
@@ -111,12 +147,17 @@ pub(super) async fn request(
             ..ExecutionRequest::new(id, CALLER, command(args, skill)?)
         },
     };
-    let asked = args.timeout.or(skill.sandbox.timeout_seconds);
-    // A skill may ask for any number.
-    let asked = asked.map(|seconds| Duration::from_secs(seconds.min(TIMEOUT_MAX_SECONDS)));
+    let asked = skill.sandbox.timeout_seconds.map(Duration::from_secs);
+    let asked = asked.map(|asked| asked.min(runtime.max_timeout));
     let limits = &mut request.limits;
-    limits.timeout = asked.unwrap_or(timeout);
-    limits.memory_bytes = skill.sandbox.memory_bytes;
+    limits.timeout = args
+        .timeout
+        .map(Duration::from_secs)
+        .or(asked)
+        .unwrap_or(runtime.timeout);
+    let memory = skill.sandbox.memory_bytes;
+    let memory = memory.map(|asked| runtime.max_memory_bytes.map_or(asked, |most| asked.min(most)));
+    limits.memory_bytes = memory.or(runtime.memory_bytes);
     if let Some(asked) = skill.sandbox.max_output_bytes {
         limits.max_output_bytes = asked.min(limits.max_output_bytes);
     }

@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::run_args::{RunArgs, request};
+use super::run_args::{RunArgs, RunLimits, request};
 use super::run_result::{exit_code, print_json, print_text, save};
 use super::stop::stop_on_signal;
 use super::{Output, terminal};
@@ -68,7 +68,7 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let client = client(args.context.clone()).await?;
     let hub = reach(&client, &args.hub_namespace, &account).await?;
     let (skill, timeout) = fetch(&hub, &runtime, &skill).await?;
-    let request = request(&args, &skill, timeout, None, hub.now()).await?;
+    let request = request(&args, &skill, &RunLimits::of_cluster(timeout), None, hub.now()).await?;
     terminal::note(&format!("running at {runtime} as ServiceAccount {account}"));
     let cancel = stop_on_signal();
     let text = args.output == Output::Text;

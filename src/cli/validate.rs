@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use knack_gateway::catalog::{ReportLevel, SkillSource, SourceReport};
+use knack_packages::given::{applied, forbidden};
 use knack_packages::programs::{missing, named};
-use knack_packages::{Finding, Source};
+use knack_packages::{Finding, Source, declare};
 use knack_skill::catalog::Clash;
 use knack_skill::config::{SkillConfig, entries_for, plain_secrets};
 use knack_skill::model::Skill;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Output, programs, terminal};
 use crate::counted::counted;
-use crate::dev::{DiscoveredSources, Search, config_values, discover, repeated};
+use crate::dev::{DiscoveredSources, Search, config_values, discover, package_rules, repeated};
 
 /// Arguments of `knack skill validate`.
 #[derive(Debug, Args)]
@@ -55,6 +56,8 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         })
         .collect();
     found.reports.extend(again);
+    let over: Vec<SourceReport> = found.over_ceiling().chain(broken_rules(&found)).collect();
+    found.reports.extend(over);
     let profile = if args.strict { Profile::Strict } else { Profile::Load };
     let config = config_values(&found.runtimes);
     let judge = |source| judge(source, profile, &config);
@@ -71,6 +74,28 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Warnings about packages that the runtime beside a skill does not allow, or an error about rules that cannot be read.
+fn broken_rules(found: &DiscoveredSources) -> Vec<SourceReport> {
+    let rules = match package_rules(&found.runtimes) {
+        Ok(rules) => rules,
+        Err(error) => {
+            let text = error.to_string();
+            let (origin, text) = text.split_once(": ").unwrap_or(("SkillRuntime", &text));
+            return vec![SourceReport::error(origin, text)];
+        }
+    };
+    let broken = found.skills.iter().filter_map(|source| {
+        let declared = declare(&source.files, source.overrides.packages.as_ref());
+        let declared = applied(&rules, declared);
+        // Of versions that depend on the Python of the sandbox, the sandbox decides.
+        let of_versions = || rules.violation(declared.versions()?, None);
+        let broken = forbidden(&rules, &declared).or_else(of_versions)?;
+        let text = format!("skill {}: {broken}", source.id.name);
+        Some(SourceReport::warning(source.origin.clone(), text))
+    });
+    broken.collect()
+}
+
 struct SkillReport {
     name: String,
     origin: String,
@@ -85,7 +110,7 @@ struct SkillReport {
 
 fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> SkillReport {
     let loaded = source.load(profile);
-    let declared = knack_packages::declare(&source.files, source.overrides.packages.as_ref());
+    let declared = declare(&source.files, source.overrides.packages.as_ref());
     let mut packages = knack_packages::findings(&source.files, source.overrides.packages.as_ref(), &declared);
     packages.extend(missing(&named(&source.files), &programs::state));
     let summary = loaded.skill.as_ref().map(|skill| {

@@ -12,8 +12,8 @@ use knack_skill::problem::Profile;
 
 use super::discover::DiscoveredSources;
 use super::duplicates::repeated;
+use super::notes::notes;
 use super::runtime::{self, package_rules, version_refused};
-use super::search::SkillFlag;
 
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -> Snapshot {
@@ -66,26 +66,9 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     };
     let mut snapshot = catalog::assemble(&selected, settings, node, last, reports);
     last.set_runtime_origin(runtime_origin);
-    let unknown = given_to_nobody(&found, &snapshot);
-    snapshot.reports.extend(unknown);
+    let about_all = notes(&found, &snapshot);
+    snapshot.reports.extend(about_all);
     snapshot
-}
-
-/// Warnings about flags that give something to a skill which is not here.
-fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
-    let known = || {
-        let kept = snapshot.skills.iter().map(|skill| &skill.id);
-        found.skills.iter().map(|source| &source.id).chain(kept)
-    };
-    let unknown = found
-        .given_to
-        .iter()
-        .filter(|given| !known().any(|id| given.is_for(id)));
-    let report = |given: &SkillFlag| {
-        let text = format!("no skill {} is found here, so it has no effect", given.skill);
-        SourceReport::warning(given.flag.clone(), text)
-    };
-    unknown.map(report).collect()
 }
 
 /// Which revision of a source is served.
@@ -154,13 +137,14 @@ fn choose_runtime(
         reports.push(SourceReport::warning(origin, text));
         return (kept.clone(), Some(origin.to_owned()));
     }
+    reports.extend(found.over_ceiling());
     let chosen = runtime::choose(&found.runtimes);
     let (settings, origin) = match chosen {
         Some(chosen) => {
             reports.extend(chosen.note);
             (chosen.settings, Some(chosen.origin))
         }
-        None => (RuntimeSettings::default(), None),
+        None => (runtime::without_manifest(), None),
     };
     reports.extend(after_a_restart(found, &settings, origin.as_deref()));
     (settings, origin)
@@ -339,10 +323,107 @@ spec:
     }
 
     #[test]
+    fn a_skill_that_asks_for_more_than_its_runtime_has_is_served_and_told() {
+        let skill = |sandbox: &str| {
+            format!(
+                "apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {{name: word}}
+spec:
+  source: {{inline: {{files: {{SKILL.md: \"{GOOD}\"}}}}}}
+  sandbox: {sandbox}
+"
+            )
+        };
+        let ceiling = "; a cluster does not serve such a skill, here its runs have the limits of the runtime";
+        for (runtime_spec, sandbox, expected, memory) in [
+            (None, "{resources: {limits: {memory: 512Mi}}}", vec![], 512 << 20),
+            (
+                None,
+                "{resources: {limits: {memory: 1Gi}}}",
+                vec!["spec.sandbox.resources: memory 1Gi is above the runtime's limit 512Mi; "],
+                512 << 20,
+            ),
+            (
+                Some("{sandbox: {resources: {limits: {memory: 1Gi}}}}"),
+                "{resources: {limits: {memory: 1Gi}}}",
+                vec![],
+                1 << 30,
+            ),
+            (
+                Some("{sandbox: {resources: {limits: {memory: 256Mi}}, maxResources: {memory: 1Gi}}}"),
+                "{resources: {limits: {memory: 2Gi}}}",
+                vec!["spec.sandbox.resources: memory 2Gi is above the runtime's limit 1Gi; "],
+                1 << 30,
+            ),
+            (
+                Some("{sandbox: {maxTimeoutSeconds: 20}}"),
+                "{timeoutSeconds: 30}",
+                vec!["spec.sandbox.timeoutSeconds 30 exceeds the runtime's maxTimeoutSeconds 20; "],
+                512 << 20,
+            ),
+            (
+                None,
+                "{resources: {limits: {cpu: 4, memory: 1Mi}, requests: {memory: 1Mi}}}",
+                vec![
+                    "spec.sandbox.resources.limits.cpu, spec.sandbox.resources.requests.memory have an effect only in a cluster",
+                    "spec.sandbox.resources: cpu 4 is above the runtime's limit 1; ",
+                ],
+                512 << 20,
+            ),
+            (
+                None,
+                "{maxOutputBytes: 4194304}",
+                vec!["spec.sandbox.maxOutputBytes 4194304 is above the highest cap, which is used: 1048576"],
+                512 << 20,
+            ),
+        ] {
+            let runtime = runtime_spec.map(|spec| runtime("main", spec)).unwrap_or_default();
+            let found = discover_text("all.yaml", &(runtime + &skill(sandbox)));
+            let snapshot = assemble(found, Node::Absent, &mut LastGood::default());
+            assert_eq!(snapshot.skills.len(), 1, "{sandbox}");
+            assert_eq!(snapshot.runtime.max_memory_bytes, Some(memory), "{sandbox}");
+            let texts: Vec<&str> = snapshot.reports.iter().map(|report| report.text.as_str()).collect();
+            assert_eq!(texts.len(), expected.len(), "{texts:?}");
+            for (text, expected) in texts.iter().zip(expected) {
+                assert!(text.contains(expected), "{text}");
+                assert_eq!(expected.ends_with("; "), text.ends_with(ceiling), "{text}");
+            }
+        }
+    }
+
+    /// Else a change of them alone would not be seen.
+    #[test]
+    fn a_revision_is_another_with_what_only_a_manifest_sets() {
+        let revision = |version: &str, seconds: u32| {
+            let text = manifests(GOOD, version, ">=1").replace(
+                "spec:\n  version",
+                "spec:\n  sandbox: {timeoutSeconds: SECONDS}\n  version",
+            );
+            let text = text.replace("SECONDS", &seconds.to_string());
+            assemble(discover_text("all.yaml", &text), Node::Absent, &mut LastGood::default()).revision
+        };
+        assert_eq!(revision("1.0.0", 5), revision("1.0.0", 5));
+        assert_ne!(revision("1.0.0", 5), revision("1.0.0", 6));
+        assert_ne!(revision("1.0.0", 5), revision("1.0.1", 5));
+    }
+
+    #[test]
+    fn fields_of_a_runtime_without_effect_here_are_named() {
+        let spec = "{sandbox: {resources: {limits: {cpu: 2, memory: 1Gi}, requests: {cpu: 1}}, \
+                    maxResources: {memory: 2Gi, nvidia.com/gpu: 1}, logs: Plain}}";
+        let found = discover_text("runtime.yaml", &runtime("r", spec));
+        let texts: Vec<&str> = found.reports.iter().map(|report| report.text.as_str()).collect();
+        let expected = "SkillRuntime r: spec.sandbox.logs, spec.sandbox.resources.limits.cpu, \
+                        spec.sandbox.resources.requests.cpu, spec.sandbox.maxResources.nvidia.com/gpu have an effect only in a cluster";
+        assert_eq!(texts, [expected]);
+    }
+
+    #[test]
     fn what_is_read_at_the_start_takes_effect_after_a_restart_and_says_so() {
         let read = |spec: &str| {
             let mut found = discover_text("runtime.yaml", &runtime("r", spec));
-            let (runtime, rules) = (RuntimeSettings::default(), package_rules(&[]).unwrap());
+            let (runtime, rules) = (runtime::without_manifest(), package_rules(&[]).unwrap());
             found.at_start = Some(Arc::new(StartSettings { runtime, rules }));
             let snapshot = assemble(found, Node::Absent, &mut LastGood::default());
             let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
@@ -355,6 +436,10 @@ spec:
                 "spec.gateway.upstreams, spec.warmPool.replicas",
             ),
             ("{concurrency: {maxRuns: 7}}", "spec.concurrency.maxRuns"),
+            (
+                "{sandbox: {resources: {limits: {memory: 1Gi}}}}",
+                "spec.sandbox.resources",
+            ),
             ("{packages: {requireLock: true}}", "spec.packages"),
         ] {
             let said = read(spec);

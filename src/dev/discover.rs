@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use knack_api::skill::ArchiveSource;
-use knack_api::{Manifest, SkillManifest, SkillRuntimeManifest, parse_manifests};
+use knack_api::skill::{ArchiveSource, SkillSandbox};
+use knack_api::{Manifest, Resources, SkillManifest, SkillRuntimeManifest, parse_manifests};
 use knack_gateway::catalog::{Fingerprint, ObjectIds, ReportLevel, SkillSource, SourceReport, no_packages};
 use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
@@ -17,7 +17,8 @@ use knack_vocabulary::DEFAULT_NAMESPACE;
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
 use super::folder::read_folder;
-use super::search::{Search, SkillFlag};
+use super::runtime;
+use super::search::{EnvFlag, Search, SkillFlag};
 use super::start_settings::StartSettings;
 use crate::regular_file;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
@@ -49,7 +50,21 @@ pub struct DiscoveredSources {
     pub(super) at_start: Option<Arc<StartSettings>>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
     pub archived: Vec<(String, SkillManifest, ArchiveSource)>,
+    /// What manifests ask of the sandboxes of their skills.
+    pub(super) sandboxes: Vec<AskedSandbox>,
+    /// Whether pins of skills that are not found are reported.
+    pub(super) reports_pins: bool,
+    /// The environment values that are granted to skills, where code is run.
+    pub(super) granted: Option<Vec<EnvFlag>>,
     searched: Searched,
+}
+
+/// What a manifest asks of the sandbox of its skill.
+#[derive(Debug, Clone)]
+pub(super) struct AskedSandbox {
+    pub(super) origin: String,
+    pub(super) skill: SkillRef,
+    pub(super) sandbox: SkillSandbox,
 }
 
 /// Where the search has been: a folder that is reached by a link too, or by a link to a folder above, gives its skills
@@ -130,6 +145,8 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
     found.given.clone_from(&search.given);
     found.given_to.clone_from(&search.given_to);
     found.at_start.clone_from(&search.at_start);
+    found.granted.clone_from(&search.granted);
+    found.reports_pins = search.reports_pins;
     found
 }
 
@@ -187,6 +204,12 @@ pub fn lone_skill(origin: &str, name: &str, document: &[u8]) -> SkillSource {
 }
 
 impl DiscoveredSources {
+    /// Warnings about skills that ask for more than the runtime allows.
+    pub(crate) fn over_ceiling(&self) -> impl Iterator<Item = SourceReport> {
+        let asked = self.sandboxes.iter();
+        asked.filter_map(|asked| runtime::over_ceiling(&self.runtimes, asked))
+    }
+
     /// Settings that are not served as written.
     pub fn errors(&self) -> impl Iterator<Item = &SourceReport> {
         self.reports.iter().filter(|report| report.level == ReportLevel::Error)
@@ -360,6 +383,16 @@ impl DiscoveredSources {
             self.reports
                 .push(SourceReport::warning(origin, format!("Skill {name}: {text}")));
         }
+        if let Some(sandbox) = &manifest.spec.sandbox {
+            self.sandboxes.push(AskedSandbox {
+                origin: origin.to_owned(),
+                skill: SkillRef {
+                    namespace: manifest.metadata.namespace.clone(),
+                    name: manifest.metadata.name.clone(),
+                },
+                sandbox: sandbox.clone(),
+            });
+        }
         let source = &manifest.spec.source;
         if let (None, None, Some(archive), None) = (&source.inline, &source.config_map, &source.archive, &source.upload)
         {
@@ -388,6 +421,11 @@ fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
     let asked = name
         .map(|name| ("imageName", name))
         .or(image.map(|image| ("image", image)));
+    let resources = sandbox.and_then(|sandbox| sandbox.resources.as_ref());
+    let inert = resources.map(Resources::cluster_only_fields).unwrap_or_default();
+    if !inert.is_empty() {
+        all.push(format!("{} have an effect only in a cluster", inert.join(", ")));
+    }
     if let Some((field, value)) = asked {
         all.push(format!(
             "spec.sandbox.{field} {value} has an effect only in a cluster; here code uses the programs of this machine"

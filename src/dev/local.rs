@@ -26,6 +26,7 @@ pub(crate) async fn executor(runtime: &RuntimeSettings, environments: &Environme
     settings.queue.max_queued = runtime.max_queued.unwrap_or(settings.queue.max_queued);
     settings.queue.queue_timeout = runtime.queue_timeout.unwrap_or(settings.queue.queue_timeout);
     settings.records.admission = settings.records.admission.max(runtime.deadline);
+    settings.memory_bytes = runtime.max_memory_bytes.unwrap_or(settings.memory_bytes);
     settings.warm = runtime.warm_replicas.unwrap_or(settings.warm);
     settings.environments = environments.clone();
     settings.max_idle = runtime.warm_idle.unwrap_or(settings.max_idle);

@@ -11,6 +11,7 @@ mod file_changes;
 mod folder;
 mod history;
 mod local;
+mod notes;
 mod printing;
 mod ready_skills;
 mod runtime;
@@ -37,7 +38,8 @@ pub(crate) use duplicates::{repeated, repeated_name};
 pub(crate) use local::executor as local_executor;
 use printing::{announce, greet, print_snapshot};
 use ready_skills::ReadySkills;
-pub(crate) use runtime::{config_values, package_rules};
+pub(crate) use runtime::{config_values, package_rules, settings as runtime_settings};
+use search::EnvFlag;
 pub use search::Search;
 pub(crate) use search::SkillFlag;
 use start_settings::StartSettings;
@@ -357,7 +359,14 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
         let granted = args.allow_env.iter().map(|word| SkillFlag::of_allow_env(word));
         args.config.given_to().chain(granted).collect()
     };
-    let search = search.map(|search| search.with_config(given).reporting_given(given_to));
+    let search = search.map(|search| {
+        let search = search.with_config(given).reporting_given(given_to);
+        let search = search.reporting_pins(args.registry.is_none());
+        if args.no_local_executor {
+            return search;
+        }
+        search.reporting_granted(args.allow_env.iter().filter_map(|word| EnvFlag::of(word)).collect())
+    });
     search.context("the folders for generated files, recordings and uploaded skills cannot be read")
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use knack_api::runtime_sandbox::RuntimeSandbox;
 use knack_api::{Resources, SkillRuntimeManifest};
 use knack_gateway::catalog::{RuntimeSettings, SkillSource, SourceReport};
 use knack_packages::Rules;
@@ -10,7 +11,8 @@ use knack_skill::config::SkillConfig;
 use knack_skill::model::SkillRef;
 use knack_skill::semver::satisfies;
 
-use crate::selection::rules;
+use super::discover::AskedSandbox;
+use crate::selection::{self, rules};
 
 /// The settings of a manifest.
 fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
@@ -49,6 +51,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
         timeout: Duration::from_secs(timeout),
         max_timeout: Duration::from_secs(max_timeout),
         memory_bytes: spec.sandbox.resources.as_ref().and_then(Resources::memory_bytes),
+        max_memory_bytes: Some(spec.sandbox.max_memory_bytes()),
         max_tool_rounds: injection.max_tool_rounds.unwrap_or(base.max_tool_rounds),
         deadline: injection.deadline_seconds.map_or(base.deadline, Duration::from_secs),
         max_listing_tokens: injection.max_listing_tokens.unwrap_or(base.max_listing_tokens),
@@ -68,13 +71,41 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
     }
 }
 
+/// The settings without a manifest.
+pub(super) fn without_manifest() -> RuntimeSettings {
+    RuntimeSettings {
+        max_memory_bytes: Some(RuntimeSandbox::default().max_memory_bytes()),
+        ..RuntimeSettings::default()
+    }
+}
+
+/// The settings of the runtime that is served, for commands that serve nothing.
+pub(crate) fn settings(found: &[(String, SkillRuntimeManifest)]) -> RuntimeSettings {
+    let chosen = candidates(found).first().map(|(_, manifest)| from_manifest(manifest));
+    chosen.unwrap_or_else(without_manifest)
+}
+
 /// The values of configuration that the runtime that is served gives.
 pub(crate) fn config_values(found: &[(String, SkillRuntimeManifest)]) -> Vec<SkillConfig> {
-    let settings = candidates(found).first().map(|(_, manifest)| from_manifest(manifest));
-    match settings.map(|settings| settings.config) {
-        Some(ConfigValues::Here(values)) => values,
-        Some(ConfigValues::AtHub) | None => Vec::new(),
+    match settings(found).config {
+        ConfigValues::Here(values) => values,
+        ConfigValues::AtHub => Vec::new(),
     }
+}
+
+/// Why a cluster would not serve a skill beside this runtime for what its manifest asks of its sandbox. Here its runs get the limits of
+/// the runtime, so this is a warning.
+pub(super) fn over_ceiling(found: &[(String, SkillRuntimeManifest)], asked: &AskedSandbox) -> Option<SourceReport> {
+    let own = RuntimeSandbox::default();
+    let runtime = candidates(found)
+        .first()
+        .map_or(&own, |(_, manifest)| &manifest.spec.sandbox);
+    let over = selection::over_ceiling(runtime, &asked.sandbox)?;
+    let text = format!(
+        "Skill {}/{}: {}; a cluster does not serve such a skill, here its runs have the limits of the runtime",
+        asked.skill.namespace, asked.skill.name, over.message
+    );
+    Some(SourceReport::warning(asked.origin.clone(), text))
 }
 
 /// The rules of the served runtime about packages. Errors: a rule that cannot be read, with its field.

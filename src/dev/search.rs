@@ -22,6 +22,10 @@ pub struct Search {
     pub(super) given: Vec<SkillConfig>,
     /// Flags that give something to a skill.
     pub(super) given_to: Vec<SkillFlag>,
+    /// Whether pins of skills that are not found are reported.
+    pub(super) reports_pins: bool,
+    /// The environment values that a person grants, where code is run.
+    pub(super) granted: Option<Vec<EnvFlag>>,
     /// What was read of the runtime at the start, where its changes are reported.
     pub(super) at_start: Option<Arc<StartSettings>>,
     /// Notes what is read, so that its changes are seen.
@@ -56,6 +60,30 @@ impl SkillFlag {
     }
 }
 
+/// A word of `--allow-env`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct EnvFlag {
+    flag: SkillFlag,
+    /// The variable.
+    variable: String,
+}
+
+impl EnvFlag {
+    /// Of `SKILL:NAME`; one that is none is refused where the values are read.
+    pub(super) fn of(word: &str) -> Option<Self> {
+        let (_, variable) = word.rsplit_once(':')?;
+        Some(Self {
+            flag: SkillFlag::of_allow_env(word),
+            variable: variable.to_owned(),
+        })
+    }
+
+    /// The variable, if this grants it to a skill.
+    pub(super) fn variable_for(&self, skill: &SkillRef) -> Option<&str> {
+        self.flag.is_for(skill).then_some(self.variable.as_str())
+    }
+}
+
 impl Search {
     /// Of what a user named.
     pub fn of(paths: Vec<PathBuf>) -> Self {
@@ -65,6 +93,8 @@ impl Search {
             packages: no_packages,
             given: Vec::new(),
             given_to: Vec::new(),
+            granted: None,
+            reports_pins: false,
             at_start: None,
             changes: None,
         }
@@ -81,6 +111,20 @@ impl Search {
     #[must_use]
     pub(super) fn reporting_given(mut self, given_to: Vec<SkillFlag>) -> Self {
         self.given_to = given_to;
+        self
+    }
+
+    /// Whether pins of skills that are not found are reported.
+    #[must_use]
+    pub(super) fn reporting_pins(mut self, reports_pins: bool) -> Self {
+        self.reports_pins = reports_pins;
+        self
+    }
+
+    /// Reports which of the values that tools ask for are not among these, and which of these no tool asks for.
+    #[must_use]
+    pub(super) fn reporting_granted(mut self, granted: Vec<EnvFlag>) -> Self {
+        self.granted = Some(granted);
         self
     }
 

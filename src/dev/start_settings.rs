@@ -24,6 +24,7 @@ impl StartSettings {
             ),
             ("spec.warmPool.replicas", then.warm_replicas != now.warm_replicas),
             ("spec.warmPool.maxIdleSeconds", then.warm_idle != now.warm_idle),
+            ("spec.sandbox.resources", then.max_memory_bytes != now.max_memory_bytes),
             ("spec.packages", self.rules != *rules),
         ];
         let changed = fields.into_iter().filter(|(_, is_other)| *is_other);

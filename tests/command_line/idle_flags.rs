@@ -80,7 +80,39 @@ async fn dev_says_which_flags_name_a_skill_that_is_not_here() {
     // An uploaded skill may have any name.
     let registry = ["--registry", "registry"];
     let program = Program::start(files(), &[&mock[..], &flags, &registry].concat(), &token).await;
-    assert!(!program.greeting.join("\n").contains("has no effect"));
+    let told = program.greeting.join("\n");
+    assert!(!told.contains("is found here"), "{told}");
+    // Its files are here.
+    let unasked =
+        "skill good: no declared tool that may get values asks for TOKEN, so --allow-env good:TOKEN has no effect";
+    assert!(told.contains(unasked), "{told}");
+}
+
+/// The change of a file is told as its beginning is.
+#[tokio::test]
+async fn dev_says_which_values_tools_ask_for_in_vain() {
+    let asking = |env: &str| {
+        let tool = format!("  - name: rain\n    description: d\n    command: [python3, rain.py]\n    env: [{env}]\n");
+        format!("---\nname: good\ndescription: d\ntools:\n{tool}---\nx\n")
+    };
+    let files = folder(&[("skills/good/SKILL.md", &asking("TOKEN")), ("skills/good/rain.py", "")]);
+    let document = files.path().join("skills/good/SKILL.md");
+    let arguments = ["--upstream", "mock", "--allow-env", "good:TOKEN"];
+    let mut program = Program::start(files, &arguments, &[("TOKEN", "secret")]).await;
+    let told = program.greeting.join("\n");
+    assert!(!told.contains("environment values"), "{told}");
+    std::fs::write(document, asking("TOKEN, REGION")).unwrap();
+    let line = loop {
+        let line = program.line().await;
+        if line.contains("environment values") {
+            break line;
+        }
+    };
+    assert!(
+        line.contains("rain: REGION; grant them with --allow-env good:REGION, or remove them")
+            && !line.contains("secret"),
+        "{line}"
+    );
 }
 
 /// A variable is for every command, so the one that has no use for it goes on.

@@ -298,3 +298,38 @@ async fn a_store_that_is_not_named_from_the_root_is_refused() {
     }
     assert!(environment.exists());
 }
+
+/// What a cluster would refuse by the rules of the runtime beside the skill.
+#[tokio::test]
+async fn validate_says_what_the_runtime_beside_a_skill_does_not_allow() {
+    let skill = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  packages: {python: [\"mcp==2.1\"]}\n  source: \
+                 {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
+    for (rules, code, said) in [
+        ("{}", 0, ""),
+        (
+            "{requireLock: true}",
+            0,
+            "skill good: packages are declared without a lock",
+        ),
+        (
+            "{allowed: Standard}",
+            0,
+            "skill good: spec.packages.allowed of the runtime is Standard",
+        ),
+        ("{constraints: [mcp<2]}", 0, "skill good: mcp==2.1 is pinned"),
+        (
+            "{constraints: [mcp<2x]}",
+            1,
+            "SkillRuntime main: spec.packages.constraints[0]: ",
+        ),
+    ] {
+        let runtime =
+            "---\napiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: main}\nspec: {packages: ";
+        let folder = folder(&[("all.yaml", &format!("{skill}{runtime}{rules}}}\n"))]);
+        let output = knack(folder.path(), &["skill", "validate", "all.yaml"], &[]).await;
+        assert_eq!(output.status.code(), Some(code), "{rules}: {}", out(&output));
+        assert!(out(&output).contains(said), "{rules}: {}", out(&output));
+        let is_told = out(&output).contains("skill good: ") || code == 1;
+        assert_eq!(is_told, !said.is_empty(), "{}", out(&output));
+    }
+}

@@ -195,6 +195,44 @@ async fn a_run_has_the_time_limit_that_is_asked_for() {
     }
 }
 
+/// A run from the command line has the limits of the runtime beside the skill, as a model's run has, and the person who starts it may
+/// give it more time.
+#[tokio::test]
+async fn a_run_has_the_limits_of_its_runtime() {
+    let skill = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  suspend: true\n  sandbox: {timeoutSeconds: 30, \
+                 resources: {limits: {cpu: 1, memory: 1Gi}}}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: \
+                 d\\n---\\nx\\n\"}}}\n";
+    let runtime = "---\napiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: main}\nspec: {sandbox: {timeoutSeconds: 1, \
+                   maxTimeoutSeconds: 1, resources: {limits: {memory: 256Mi}}}}\n";
+    let all = format!("{skill}{runtime}");
+    let folder = folder(&[("all.yaml", &all)]);
+    let code = "import resource, time; time.sleep(3); print(resource.getrlimit(resource.RLIMIT_AS)[0])";
+    let run = |more: &'static [&'static str]| {
+        let arguments = [&["skill", "run", "all.yaml"], more, &["--", "python3", "-c", code]].concat();
+        let folder = folder.path().to_owned();
+        async move { knack(&folder, &arguments, &[]).await }
+    };
+    let output = run(&[]).await;
+    assert_eq!(out(&output), "");
+    for part in [
+        "spec.sandbox.resources.limits.cpu have an effect only in a cluster",
+        "spec.sandbox.timeoutSeconds 30 exceeds the runtime's maxTimeoutSeconds 1; ",
+        "spec.suspend is true",
+    ] {
+        assert!(err(&output).contains(part), "{}", err(&output));
+    }
+    let output = run(&["--timeout", "30"]).await;
+    assert_eq!(out(&output), format!("{}\n", 256 << 20), "{}", err(&output));
+    let validated = knack(folder.path(), &["skill", "validate", "all.yaml"], &[]).await;
+    assert_eq!(validated.status.code(), Some(0));
+    for part in [
+        "exceeds the runtime's maxTimeoutSeconds 1; ",
+        "limits.cpu have an effect",
+    ] {
+        assert!(out(&validated).contains(part), "{}", out(&validated));
+    }
+}
+
 /// A run from the command line has the limits of the skill, as a model's run has.
 #[tokio::test]
 async fn a_run_has_the_limits_of_its_skill() {

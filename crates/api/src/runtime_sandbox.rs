@@ -6,6 +6,7 @@ use knack_vocabulary::defaults;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::quantity::Quantity;
 use super::shared::{Labels, ResourceList, Resources};
 
 /// How code runs.
@@ -27,7 +28,7 @@ pub struct RuntimeSandbox {
     /// ephemeral-storage 16Mi, limits of cpu 1, memory 512Mi and ephemeral-storage 64Mi. A quarter of the memory is for files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Highest limits that a skill may request. Default: those of `resources`. Cluster only.
+    /// Highest limits that a skill may request; that of `memory` binds on a laptop too. Default: those of `resources`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 8))]
     pub max_resources: ResourceList,
@@ -126,6 +127,25 @@ impl RuntimeSandbox {
         let limit = self.timeout_seconds.unwrap_or(defaults::TIMEOUT_SECONDS.min(ceiling));
         // The schema refuses a default above the ceiling; a manifest on a laptop is not judged by it.
         (limit, ceiling.max(limit))
+    }
+
+    /// The highest memory limit that a skill may ask for, bytes.
+    pub fn max_memory_bytes(&self) -> u64 {
+        let own = || self.resources.as_ref().and_then(Resources::memory_bytes);
+        let default = || Quantity::parse(defaults::MEMORY.1).map_or(0, |default| default.units());
+        let most = self.max_resources.get(Resources::MEMORY).map(Quantity::units);
+        most.or_else(own).unwrap_or_else(default)
+    }
+
+    /// The resources that are set and have an effect only on a cluster, with their fields.
+    pub(crate) fn cluster_only_resources(&self) -> Vec<String> {
+        let mut fields = self
+            .resources
+            .as_ref()
+            .map_or_else(Vec::new, Resources::cluster_only_fields);
+        let most = self.max_resources.keys().filter(|name| *name != Resources::MEMORY);
+        fields.extend(most.map(|name| format!("spec.sandbox.maxResources.{name}")));
+        fields
     }
 }
 

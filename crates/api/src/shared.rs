@@ -118,9 +118,21 @@ impl Resources {
     /// Resources that every sandbox has, whatever a runtime says; all others it must offer.
     pub const NATIVE: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
+    /// The resource whose limit binds on a laptop too.
+    pub const MEMORY: &str = "memory";
+
     /// `limits.memory` in bytes.
     pub fn memory_bytes(&self) -> Option<u64> {
-        self.limits.get("memory").map(Quantity::units)
+        self.limits.get(Self::MEMORY).map(Quantity::units)
+    }
+
+    /// The fields of `spec.sandbox.resources` that are set and have an effect only on a cluster.
+    pub fn cluster_only_fields(&self) -> Vec<String> {
+        let limits = self.limits.keys().filter(|name| *name != Self::MEMORY);
+        let limits = limits.map(|name| format!("spec.sandbox.resources.limits.{name}"));
+        let requests = self.requests.keys();
+        let requests = requests.map(|name| format!("spec.sandbox.resources.requests.{name}"));
+        limits.chain(requests).collect()
     }
 }
 

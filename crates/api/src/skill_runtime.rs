@@ -378,7 +378,7 @@ impl SkillRuntimeSpec {
     }
 
     /// Names of the fields that are set and that `knack dev` cannot honour, for one warning.
-    pub fn cluster_only_fields(&self) -> Vec<&'static str> {
+    pub fn cluster_only_fields(&self) -> Vec<String> {
         let sandbox = &self.sandbox;
         let selector = self.skill_selector.as_ref();
         let set = [
@@ -397,7 +397,6 @@ impl SkillRuntimeSpec {
             ("spec.sandbox.allowedImages", !sandbox.allowed_images.is_empty()),
             ("spec.sandbox.images", !sandbox.images.is_empty()),
             ("spec.sandbox.imageName", sandbox.image_name.is_some()),
-            ("spec.sandbox.maxResources", !sandbox.max_resources.is_empty()),
             (
                 "spec.sandbox.ttlSecondsAfterFinished",
                 sandbox.ttl_seconds_after_finished.is_some(),
@@ -418,10 +417,9 @@ impl SkillRuntimeSpec {
                 self.gateway.max_snapshot_age_seconds.is_some(),
             ),
         ];
-        set.into_iter()
-            .filter(|(_, is_set)| *is_set)
-            .map(|(name, _)| name)
-            .collect()
+        let set = set.into_iter().filter(|(_, is_set)| *is_set);
+        let set = set.map(|(name, _)| name.to_owned());
+        set.chain(sandbox.cluster_only_resources()).collect()
     }
 }
 

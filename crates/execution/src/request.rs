@@ -181,8 +181,8 @@ impl Limits {
     pub const DEFAULT_FILES: u32 = 200;
     /// Default wall-clock limit (`spec.sandbox.timeoutSeconds`).
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(knack_vocabulary::defaults::TIMEOUT_SECONDS);
-    /// Default cap of stdout and stderr each: 1 MiB, 32 times what a model is shown.
-    pub const DEFAULT_OUTPUT_BYTES: u64 = 1 << 20;
+    /// Default cap of stdout and stderr each (`spec.sandbox.maxOutputBytes`).
+    pub const DEFAULT_OUTPUT_BYTES: u64 = knack_vocabulary::defaults::MAX_OUTPUT_BYTES;
 }
 
 impl Default for Limits {

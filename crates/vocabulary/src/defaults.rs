@@ -11,6 +11,8 @@ pub const TIMEOUT_SECONDS: u64 = 10;
 /// `SkillRuntime.spec.sandbox.maxTimeoutSeconds`: the highest limit that a skill may ask for, seconds. It is what the LiteLLM
 /// dialect gives a run by itself.
 pub const MAX_TIMEOUT_SECONDS: u64 = 120;
+/// `Skill.spec.sandbox.maxOutputBytes`: cap of stdout and stderr each, and the highest one. 32 times what a model is shown.
+pub const MAX_OUTPUT_BYTES: u64 = 1 << 20;
 /// `SkillRuntime.spec.sandbox.ttlSecondsAfterFinished`: how long an ended Job stays, seconds.
 pub const TTL_SECONDS_AFTER_FINISHED: u64 = 300;
 /// `SkillRuntime.spec.sandbox.resources`: request and limit of CPU. Requests are small: a pod of the pool does nothing most of its life,

@@ -372,6 +372,7 @@ fn line(skill: &Skill) -> [u8; 32] {
     ));
     hash.update(format!("{:?} {:?}\n", skill.object_ids, skill.upload));
     hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
+    hash.update(format!("{:?} {:?}\n", skill.version, skill.sandbox));
     hash.update(format!("{:?}\n", skill.withheld));
     hash.finalize().into()
 }

@@ -33,8 +33,10 @@ pub struct RuntimeSettings {
     pub timeout: Duration,
     /// Highest limit of a run.
     pub max_timeout: Duration,
-    /// Memory limit of a run, if set.
+    /// Memory limit of a run whose skill asks for none, if set.
     pub memory_bytes: Option<u64>,
+    /// Highest memory limit of a run, if the gateway has one; in a cluster the hub judges what skills ask for.
+    pub max_memory_bytes: Option<u64>,
     /// Rounds of skill execution in one request.
     pub max_tool_rounds: u32,
     /// Deadline of a whole loop.
@@ -77,6 +79,7 @@ impl Default for RuntimeSettings {
             timeout: Duration::from_secs(defaults::TIMEOUT_SECONDS),
             max_timeout: Duration::from_secs(defaults::MAX_TIMEOUT_SECONDS),
             memory_bytes: None,
+            max_memory_bytes: None,
             max_tool_rounds: defaults::MAX_TOOL_ROUNDS,
             deadline: Duration::from_secs(defaults::DEADLINE_SECONDS),
             max_listing_tokens: defaults::MAX_LISTING_TOKENS,

@@ -22,7 +22,7 @@ use knack_wire::{CallOutcome, ToolCall};
 use tokio_util::sync::CancellationToken;
 
 use self::convert::{
-    NOT_STARTED, answered, end_of, in_flight, language_of, mount_name, narrowed, native, not_started, ran,
+    NOT_STARTED, answered, end_of, in_flight, language_of, limits, mount_name, native, not_started, ran,
 };
 use super::grants::Grants;
 use super::run_history::{self, NotedRun, RunHistory, RunNote, stderr_text};
@@ -157,7 +157,7 @@ impl ToolRunner {
         trace: CallTrace,
     ) -> CallOutcome {
         let begun = tokio::time::Instant::now();
-        let limits = self.limits(&spec);
+        let limits = limits(&self.snapshot.runtime, &spec.sandbox, self.max_memory_bytes);
         // The position in the round is part of the id: some servers give all calls of a turn one id, or none.
         let call_id = format!("{}#{}", call.token, call.id);
         let id_at = |start| ExecutionId::new(start, &self.request_id, call.round, &call_id);
@@ -314,29 +314,6 @@ impl ToolRunner {
             limits,
             trace: None,
         })
-    }
-
-    /// The limits that the skill asks for, within the runtime's ceilings.
-    fn limits(&self, spec: &RunSpec) -> Limits {
-        let runtime = &self.snapshot.runtime;
-        let asked = spec
-            .sandbox
-            .timeout_seconds
-            .map_or(runtime.timeout, Duration::from_secs);
-        let base = Limits::default();
-        let allowed = match (spec.sandbox.memory_bytes, runtime.memory_bytes) {
-            (Some(asked), Some(ceiling)) => Some(asked.min(ceiling)),
-            (asked, ceiling) => asked.or(ceiling),
-        };
-        Limits {
-            timeout: asked.min(runtime.max_timeout),
-            max_output_bytes: spec
-                .sandbox
-                .max_output_bytes
-                .map_or(base.max_output_bytes, |asked| asked.min(base.max_output_bytes)),
-            memory_bytes: narrowed(allowed, self.max_memory_bytes),
-            ..base
-        }
     }
 
     /// The result in the model's terms; its files are staged for later runs and handed on.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use knack_vocabulary::defaults::MAX_OUTPUT_BYTES;
 use serde_json::Value;
 
 use super::reader::list_of;
@@ -117,6 +118,17 @@ impl Fields<'_> {
 
     /// The manifest's requests, and the frontmatter's `timeout_ms` where the manifest sets none.
     pub(super) fn sandbox(&mut self, wanted: SandboxRequest) -> SandboxRequest {
+        if let Some(bytes) = wanted.max_output_bytes.filter(|bytes| *bytes > MAX_OUTPUT_BYTES) {
+            let message = format!(
+                "spec.sandbox.maxOutputBytes {bytes} is above the highest cap, which is used: {MAX_OUTPUT_BYTES}"
+            );
+            self.report(Finding::warned(
+                ProblemKind::FieldHasNoEffect,
+                "spec.sandbox.maxOutputBytes",
+                message,
+                "lower it, or write more output to files",
+            ));
+        }
         let seconds = self.timeout_seconds();
         SandboxRequest {
             timeout_seconds: wanted.timeout_seconds.or(seconds),

@@ -115,6 +115,31 @@ fn yaml_over_its_bounds_is_reported_as_such() {
 }
 
 #[test]
+fn a_cap_of_output_above_the_highest_one_is_told() {
+    for (bytes, expected) in [
+        (None, None),
+        (Some(1 << 20), None),
+        (
+            Some((1 << 20) + 1),
+            Some("spec.sandbox.maxOutputBytes 1048577 is above the highest cap, which is used: 1048576"),
+        ),
+    ] {
+        let overrides = SpecOverrides {
+            sandbox: Some(SandboxRequest {
+                max_output_bytes: bytes,
+                ..SandboxRequest::default()
+            }),
+            ..SpecOverrides::default()
+        };
+        let text = b"---\nname: demo\ndescription: d\n---\nB";
+        let loaded = load_files(&[("SKILL.md", text)], Profile::Load, overrides);
+        assert_eq!(loaded.skill.unwrap().sandbox.max_output_bytes, bytes);
+        let told: Vec<&str> = loaded.problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(told, expected.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn the_manifest_wins_over_the_frontmatter() {
     let overrides = SpecOverrides {
         version: Some("1.4.0".to_owned()),

@@ -32,6 +32,7 @@ pub(super) fn settings_from_line(
         timeout: Duration::from_secs(line.timeout_seconds),
         max_timeout: Duration::from_secs(line.max_timeout_seconds),
         memory_bytes: line.memory_bytes,
+        max_memory_bytes: line.memory_bytes,
         max_tool_rounds: line.max_tool_rounds,
         deadline: Duration::from_secs(line.deadline_seconds),
         max_listing_tokens: usize::try_from(line.max_listing_tokens).unwrap_or(usize::MAX),

@@ -1,10 +1,14 @@
 //! Values of `knack-skill`, the executor, the wire and traces, one into the other.
 
-use knack_execution::{ExecutionRequest, ExecutionStatus, Exit, Language};
+use std::time::Duration;
+
+use knack_execution::{ExecutionRequest, ExecutionStatus, Exit, Language, Limits};
 use knack_skill::call::{self, End, Outcome};
+use knack_skill::model::SandboxRequest;
 use knack_telemetry::genai::{CallFacts, Failure};
 use knack_wire::drive::NativeRun;
 
+use crate::catalog::RuntimeSettings;
 use crate::telemetry::execution_note::ExecutionNote;
 
 /// The code of a program that could not be started, as a shell reports it.
@@ -77,8 +81,25 @@ pub(super) fn mount_name(path: &str) -> String {
     path.strip_prefix("skills/").unwrap_or(path).to_owned()
 }
 
+/// The limits of a run: those that its skill asks for, within the ceilings of the runtime, and the memory that a request allows.
+pub(super) fn limits(runtime: &RuntimeSettings, asked: &SandboxRequest, of_request: Option<u64>) -> Limits {
+    let base = Limits::default();
+    let timeout = asked.timeout_seconds.map_or(runtime.timeout, Duration::from_secs);
+    let memory = match asked.memory_bytes {
+        Some(asked) => narrowed(Some(asked), runtime.max_memory_bytes),
+        None => runtime.memory_bytes,
+    };
+    let output = asked.max_output_bytes.unwrap_or(base.max_output_bytes);
+    Limits {
+        timeout: timeout.min(runtime.max_timeout),
+        max_output_bytes: output.min(base.max_output_bytes),
+        memory_bytes: narrowed(memory, of_request),
+        ..base
+    }
+}
+
 /// A limit, and what a request may take off it.
-pub(super) fn narrowed(allowed: Option<u64>, most: Option<u64>) -> Option<u64> {
+fn narrowed(allowed: Option<u64>, most: Option<u64>) -> Option<u64> {
     allowed.map(|allowed| most.map_or(allowed, |most| allowed.min(most)))
 }
 
@@ -89,5 +110,39 @@ pub(super) fn native(stdout: &str, stderr: &str, return_code: i32) -> NativeRun 
         stderr: stderr.to_owned(),
         return_code,
         ..NativeRun::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_skill_can_only_tighten_the_memory_of_its_runtime() {
+        for (asked, own, most, of_request, expected) in [
+            (None, None, Some(9), None, None),
+            (None, Some(5), Some(9), None, Some(5)),
+            (None, Some(5), Some(9), Some(3), Some(3)),
+            (Some(7), Some(5), Some(9), None, Some(7)),
+            (Some(10), None, Some(9), None, Some(9)),
+            (Some(10), Some(5), Some(9), Some(8), Some(8)),
+            // In a cluster the hub judges what skills ask for.
+            (Some(10), None, None, None, Some(10)),
+        ] {
+            let runtime = RuntimeSettings {
+                memory_bytes: own,
+                max_memory_bytes: most,
+                ..RuntimeSettings::default()
+            };
+            let asking = SandboxRequest {
+                memory_bytes: asked,
+                ..SandboxRequest::default()
+            };
+            let limits = limits(&runtime, &asking, of_request);
+            assert_eq!(
+                limits.memory_bytes, expected,
+                "{asked:?} {own:?} {most:?} {of_request:?}"
+            );
+        }
     }
 }

@@ -1,0 +1,216 @@
+//! Warnings about what is served: settings of a runtime that change what a skill asks for or name none, and flags that give something to
+//! nobody. On a cluster a status says the same (`src/selection`).
+
+use std::collections::BTreeSet;
+
+use knack_gateway::catalog::{Snapshot, SourceReport};
+use knack_skill::call::grantable_env;
+use knack_skill::model::{Skill, SkillRef};
+use knack_skill::tool_env::is_operational;
+
+use super::discover::DiscoveredSources;
+use super::search::{EnvFlag, SkillFlag};
+
+/// The warnings about a snapshot of what was found.
+pub(super) fn notes(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
+    let mut notes = given_to_nobody(found, snapshot);
+    notes.extend(pins_of_nobody(found, snapshot));
+    for skill in &snapshot.skills {
+        let source = found.skills.iter().find(|source| source.id == skill.id);
+        let unread = format!("Skill {}/{}", skill.id.namespace, skill.id.name);
+        let origin = source.map_or(&unread, |source| &source.origin);
+        notes.extend(served_at_cap(origin, skill, snapshot));
+        if let Some(granted) = &found.granted {
+            notes.extend(env_notes(origin, skill, granted));
+        }
+    }
+    notes
+}
+
+/// Whether a skill that something names is here, served or not.
+fn is_here(found: &DiscoveredSources, snapshot: &Snapshot, is_it: impl Fn(&SkillRef) -> bool) -> bool {
+    let kept = snapshot.skills.iter().map(|skill| &skill.id);
+    found.skills.iter().map(|source| &source.id).chain(kept).any(is_it)
+}
+
+/// Warnings about flags that give something to a skill which is not here.
+fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
+    let unknown = found
+        .given_to
+        .iter()
+        .filter(|given| !is_here(found, snapshot, |id| given.is_for(id)));
+    let report = |given: &SkillFlag| {
+        let text = format!("no skill {} is found here, so it has no effect", given.skill);
+        SourceReport::warning(given.flag.clone(), text)
+    };
+    unknown.map(report).collect()
+}
+
+/// A warning about pins of skills that are not here.
+fn pins_of_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Option<SourceReport> {
+    let runtime = &snapshot.runtime;
+    let pins = runtime.pins.iter().filter(|_| found.reports_pins);
+    let unknown = pins.filter(|pin| !is_here(found, snapshot, |id| *id == pin.skill));
+    let unknown: Vec<String> = unknown
+        .map(|pin| format!("{}/{}", pin.skill.namespace, pin.skill.name))
+        .collect();
+    (!unknown.is_empty()).then(|| {
+        let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
+        let text = format!(
+            "spec.skillSelector.skills: no skill {} is found here; check namespace and name",
+            unknown.join(", ")
+        );
+        SourceReport::warning(origin, text)
+    })
+}
+
+/// A warning about a skill whose activation is above the runtime's limit.
+fn served_at_cap(origin: &str, skill: &Skill, snapshot: &Snapshot) -> Option<SourceReport> {
+    let (asked, cap) = (skill.activation, snapshot.runtime.max_activation);
+    let mut pins = snapshot.runtime.pins.iter();
+    let is_pinned = pins.any(|pin| pin.skill == skill.id && pin.mode.is_some());
+    (asked > cap && !is_pinned).then(|| {
+        let text = format!(
+            "skill {}: requests activation {}, is served as {}: spec.maxActivation of the SkillRuntime; raise it or pin the skill",
+            skill.id.name,
+            asked.as_str(),
+            cap.as_str()
+        );
+        SourceReport::warning(origin, text)
+    })
+}
+
+/// The warnings about a skill, which is from `origin`.
+fn env_notes(origin: &str, skill: &Skill, granted: &[EnvFlag]) -> Vec<SourceReport> {
+    let granted: BTreeSet<&str> = granted.iter().filter_map(|flag| flag.variable_for(&skill.id)).collect();
+    let (mut asked, mut missing, mut lacking) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    for tool in &skill.tools {
+        let names = grantable_env(skill, tool);
+        let is_missing = |name: &&String| !is_operational(name) && !granted.contains(name.as_str());
+        let not_here: Vec<String> = names.iter().filter(is_missing).cloned().collect();
+        if !not_here.is_empty() {
+            lacking.push(format!("{}: {}", tool.name, not_here.join(", ")));
+        }
+        missing.extend(not_here);
+        asked.extend(names);
+    }
+    let name = &skill.id.name;
+    let mut notes = Vec::new();
+    if !lacking.is_empty() {
+        notes.push(format!(
+            "skill {name}: tools run without environment values that they ask for: {}; grant them with {}, or remove them from tool_env or \
+             env of the skill",
+            lacking.join("; "),
+            flags(name, missing.iter().map(String::as_str))
+        ));
+    }
+    let unused: Vec<&str> = granted
+        .into_iter()
+        .filter(|variable| !asked.contains(*variable))
+        .collect();
+    if !unused.is_empty() {
+        notes.push(format!(
+            "skill {name}: no declared tool that may get values asks for {}, so {} has no effect; correct the flag, or tool_env or env of the \
+             skill",
+            unused.join(", "),
+            flags(name, unused.iter().copied())
+        ));
+    }
+    notes
+        .into_iter()
+        .map(|text| SourceReport::warning(origin, text))
+        .collect()
+}
+
+/// The flags that grant variables to a skill.
+fn flags<'a>(skill: &str, variables: impl Iterator<Item = &'a str>) -> String {
+    let flags: Vec<String> = variables
+        .map(|variable| format!("--allow-env {skill}:{variable}"))
+        .collect();
+    flags.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_gateway::catalog::LastGood;
+    use knack_skill::catalog::Node;
+
+    use super::super::assemble::assemble;
+    use super::super::discover::{discover, discover_text};
+    use super::super::search::Search;
+    use super::*;
+
+    #[test]
+    fn a_limit_of_activation_and_pins_of_nobody_are_told() {
+        let told = |runtime: &str, reports_pins: bool| {
+            let text = format!(
+                "apiVersion: knack.dev/v1alpha1
+kind: SkillRuntime
+metadata: {{name: main}}
+spec: {runtime}
+---
+apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {{name: word}}
+spec:
+  activation: {{mode: Always}}
+  source: {{inline: {{files: {{SKILL.md: \"---\\nname: word\\ndescription: d\\n---\\nx\\n\"}}}}}}
+"
+            );
+            let mut found = discover_text("all.yaml", &text);
+            found.reports_pins = reports_pins;
+            let snapshot = assemble(found, Node::Absent, &mut LastGood::default());
+            let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
+            texts.join("|")
+        };
+        let capped = "skill word: requests activation Always, is served as Listed: spec.maxActivation of the SkillRuntime; raise it or pin the skill";
+        assert_eq!(told("{}", true), capped);
+        assert_eq!(told("{maxActivation: Always}", true), "");
+        assert_eq!(
+            told("{skillSelector: {skills: [{name: word, mode: Always}]}}", true),
+            ""
+        );
+        assert_eq!(told("{skillSelector: {skills: [{name: word}]}}", true), capped);
+        let other = "{maxActivation: Always, skillSelector: {skills: [{name: wort}, {namespace: team, name: word}]}}";
+        assert_eq!(
+            told(other, true),
+            "spec.skillSelector.skills: no skill default/wort, team/word is found here; check namespace and name"
+        );
+        assert_eq!(told(other, false), "");
+    }
+
+    #[test]
+    fn values_that_tools_ask_for_in_vain_and_flags_that_no_tool_asks_for_are_told() {
+        let document = "---\nname: word\ndescription: d\ntool_env: [REGION]\ntools:\n  - name: rain\n    description: d\n    \
+                        command: [python3, rain.py]\n    env: [TOKEN, TZ]\n---\nx\n";
+        let folder = tempfile::tempdir().unwrap();
+        let skill = folder.path().join("word");
+        std::fs::create_dir(&skill).unwrap();
+        std::fs::write(skill.join("SKILL.md"), document).unwrap();
+        std::fs::write(skill.join("rain.py"), "").unwrap();
+        let told = |flags: Option<&[&str]>| {
+            let search = Search::of(vec![folder.path().to_owned()]);
+            let flags = flags.map(|flags| flags.iter().filter_map(|word| EnvFlag::of(word)).collect());
+            let search = match flags {
+                Some(flags) => search.reporting_granted(flags),
+                None => search,
+            };
+            let snapshot = assemble(discover(&search), Node::Absent, &mut LastGood::default());
+            let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
+            texts.join("|")
+        };
+        assert_eq!(told(None), "");
+        assert_eq!(told(Some(&["word:TOKEN", "default/word:REGION"])), "");
+        assert_eq!(told(Some(&["word:TOKEN", "word:REGION", "word:TZ"])), "");
+        assert_eq!(
+            told(Some(&["other:TOKEN"])),
+            "skill word: tools run without environment values that they ask for: rain: REGION, TOKEN; grant them with \
+             --allow-env word:REGION --allow-env word:TOKEN, or remove them from tool_env or env of the skill"
+        );
+        assert_eq!(
+            told(Some(&["word:TOKEN", "word:REGION", "word:TOKN"])),
+            "skill word: no declared tool that may get values asks for TOKN, so --allow-env word:TOKN has no effect; correct the flag, or \
+             tool_env or env of the skill"
+        );
+    }
+}
