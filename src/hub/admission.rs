@@ -7,6 +7,7 @@ use knack_api::SkillRuntime;
 use knack_api::runtime_sandbox::ModelCode;
 use knack_api::shared::Resources;
 use knack_execution::check::{is_mount_name, overlap};
+use knack_execution::conversation::large_memory;
 use knack_execution::lines::limits_from;
 use knack_execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
@@ -165,6 +166,9 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         resources,
     } = asked_sandbox(admission, skill.as_ref())?;
     let reference = skill.as_ref().map(|mounted| mounted.skill.id.clone());
+    let mut limits = limits_from(&post.limits, resolved.timeout, resolved.max_timeout);
+    let of_pod = resources.as_ref().unwrap_or(&resolved.resources).memory_bytes();
+    limits.memory_bytes = limits.memory_bytes.or(large_memory(of_pod));
     let execution = ExecutionRequest {
         id,
         caller: caller.clone(),
@@ -177,7 +181,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         inputs: inputs(post.inputs),
         working_directory,
         env,
-        limits: limits_from(&post.limits, resolved.timeout, resolved.max_timeout),
+        limits,
         trace: None,
     };
     Ok(JobRequest {

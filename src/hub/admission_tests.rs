@@ -408,6 +408,16 @@ fn a_skill_gets_more_than_the_pool_has_up_to_the_ceiling() {
     }
 }
 
+/// Else a program could not have the address space for it.
+#[test]
+fn a_run_in_a_pod_with_much_memory_may_use_it() {
+    for (memory, expected) in [("512Mi", None), ("8Gi", Some(8 << 30))] {
+        let spec = json!({"sandbox": {"resources": {"limits": {"memory": memory}}}});
+        let request = admitted_asking(&json!(null), &json!({}), &spec).unwrap();
+        assert_eq!(request.execution.limits.memory_bytes, expected, "{memory}");
+    }
+}
+
 /// Each mount is sent to the pod, whichever skill it is of.
 #[test]
 fn the_files_of_all_mounts_together_have_a_bound() {

@@ -193,6 +193,12 @@ impl PodResources {
         self.offered(name).unwrap_or("0")
     }
 
+    /// The limit of memory, bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        Quantity::parse(&self.memory.limit).map_or(0, |limit| limit.units())
+    }
+
     /// Whether a pod with these has less of something than one with `other`.
     #[must_use]
     pub fn offers_less_than(&self, other: &Self) -> bool {

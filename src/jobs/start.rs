@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use knack_execution::conversation::{address_space, base_environment, millis, wire_language};
+use knack_execution::conversation::{address_space, base_environment, large_memory, millis, wire_language};
 use knack_execution::interpreter::image_permissions;
 use knack_execution::{Language, Limits};
 use knack_packages::environment::EnvironmentImage;
@@ -65,7 +65,9 @@ pub(super) fn start_frame(resolved: &ResolvedRuntime, requirements: &PodRequirem
             address_space_bytes: requirements
                 .language
                 .filter(|language| *language == Language::Python)
-                .and_then(|language| address_space(Some(language), None)),
+                .and_then(|language| {
+                    address_space(Some(language), large_memory(requirements.resources.memory_bytes()))
+                }),
             ..WireLimits::default()
         },
         // The pod's cgroup and its volume's size bound the rest; nothing else bounds the inodes of a volume.
@@ -96,6 +98,17 @@ mod tests {
     use super::*;
     use crate::jobs::kinds::PodKind;
     use crate::jobs::spec::tests::resolved;
+
+    #[test]
+    fn an_interpreter_has_the_address_space_of_the_memory_of_its_pod() {
+        let mut resolved = resolved();
+        for (memory, expected) in [("512Mi", 4 << 30), ("8Gi", 8 << 30)] {
+            resolved.resources.memory.limit = memory.to_owned();
+            let requirements = PodRequirements::of_pool(&resolved, &PodKind::plain(Some(Language::Python)));
+            let limits = start_frame(&resolved, &requirements).limits;
+            assert_eq!(limits.address_space_bytes, Some(expected), "{memory}");
+        }
+    }
 
     #[test]
     fn a_run_with_packages_starts_the_interpreter_of_its_environment_and_reaches_that_folder_alone() {

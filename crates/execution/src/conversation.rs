@@ -453,9 +453,14 @@ pub fn millis(duration: Duration) -> u64 {
 pub const fn address_space(language: Option<Language>, asked: Option<u64>) -> Option<u64> {
     match (language, asked) {
         (Some(Language::Node), _) => None,
-        (_, Some(asked)) if asked < ADDRESS_SPACE_BYTES => Some(asked),
-        _ => Some(ADDRESS_SPACE_BYTES),
+        (_, Some(asked)) => Some(asked),
+        (_, None) => Some(ADDRESS_SPACE_BYTES),
     }
+}
+
+/// The address space to ask for in a sandbox with more memory than runs have address space without asking: else nothing could use it.
+pub const fn large_memory(bytes: u64) -> Option<u64> {
+    if bytes > ADDRESS_SPACE_BYTES { Some(bytes) } else { None }
 }
 
 #[cfg(test)]
@@ -463,6 +468,21 @@ mod tests {
     use knack_runner::fixture::mk_result;
 
     use super::*;
+
+    #[test]
+    fn a_run_has_the_address_space_that_is_asked_for() {
+        let python = Some(Language::Python);
+        for (language, asked, expected) in [
+            (python, None, Some(ADDRESS_SPACE_BYTES)),
+            (None, Some(1 << 28), Some(1 << 28)),
+            (python, Some(8 << 30), Some(8 << 30)),
+            (Some(Language::Node), Some(1 << 28), None),
+        ] {
+            assert_eq!(address_space(language, asked), expected, "{language:?} {asked:?}");
+        }
+        assert_eq!(large_memory(8 << 30), Some(8 << 30));
+        assert_eq!(large_memory(512 << 20), None);
+    }
 
     /// Only what the program itself is the reason for is a mistake of the caller, which no other sandbox is tried for.
     #[test]

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::super::conversation::{
-    Transport, address_space, base_environment, lock_report, locks_missing, millis, wire_language,
+    Transport, address_space, base_environment, large_memory, lock_report, locks_missing, millis, wire_language,
 };
 use super::super::environments::Environment;
 use super::super::interpreter::{Interpreter, PROGRAM_DIRECTORIES, PathPermissions, base_permissions};
@@ -198,7 +198,7 @@ impl Blueprint {
         let interpreter = kind.language.and_then(|language| self.interpreters.get(&language));
         let mut limits = self.limits.clone();
         if kind.language == Some(Language::Python) {
-            limits.address_space_bytes = address_space(kind.language, None);
+            limits.address_space_bytes = address_space(kind.language, self.watch.memory_bytes.and_then(large_memory));
         }
         let (mut execute, mut environment) = (texts(&self.permissions.execute), self.environment.clone());
         if let Some(packages) = &kind.environment {
