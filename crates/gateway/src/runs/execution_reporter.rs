@@ -53,9 +53,17 @@ pub struct Reports {
 
 #[derive(Debug, Default)]
 struct PendingReports {
-    /// JSON of executions by id. Ids of a gateway sort by their time, except those of runs with an `idempotency-key`.
-    lines: BTreeMap<String, String>,
+    /// Executions by id. Ids of a gateway sort by their time, except those of runs with an `idempotency-key`.
+    lines: BTreeMap<String, PendingLine>,
     bytes: usize,
+}
+
+/// An execution that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PendingLine {
+    caller: Owner,
+    /// Its JSON.
+    text: String,
 }
 
 /// Sends reports until it is closed.
@@ -76,30 +84,66 @@ pub(crate) enum RejectedReport {
 }
 
 impl PendingReports {
-    /// Replaces the line of the same id, or adds one. `false`: there is no room.
-    fn put(&mut self, id: String, line: String) -> bool {
-        let before = self.lines.get(&id).map_or(0, String::len);
-        let bytes = self.bytes - before + line.len();
-        if bytes > WAITING_MAX_BYTES || (before == 0 && self.lines.len() >= WAITING_MAX) {
-            return false;
+    /// Replaces the line of the same id, or adds one. Where there is no room, the caller that has the most loses its newest, so that
+    /// no caller takes the place of others. Returns how many are dropped, this one among them.
+    fn put(&mut self, id: String, line: PendingLine) -> usize {
+        let before = self.remove(&id);
+        let mut dropped = 0;
+        loop {
+            let is_long = self.bytes + line.text.len() > WAITING_MAX_BYTES;
+            if !is_long && self.lines.len() < WAITING_MAX {
+                self.insert(id, line);
+                return dropped;
+            }
+            let Some(newest) = self.newest_of_largest_other(&line, is_long) else {
+                break;
+            };
+            self.remove(&newest);
+            dropped += 1;
         }
-        self.bytes = bytes;
+        // The earlier state is better than none.
+        if let Some(before) = before {
+            self.insert(id, before);
+        }
+        dropped + 1
+    }
+
+    fn insert(&mut self, id: String, line: PendingLine) {
+        self.bytes += line.text.len();
         self.lines.insert(id, line);
-        true
+    }
+
+    fn remove(&mut self, id: &str) -> Option<PendingLine> {
+        let gone = self.lines.remove(id)?;
+        self.bytes -= gone.text.len();
+        Some(gone)
+    }
+
+    /// The newest line of the caller that has the most bytes or lines; `None` if that is the caller of a new one.
+    fn newest_of_largest_other(&self, new: &PendingLine, by_bytes: bool) -> Option<String> {
+        let size = |line: &PendingLine| if by_bytes { line.text.len() } else { 1 };
+        let mut sizes = BTreeMap::from([(&new.caller, size(new))]);
+        for line in self.lines.values() {
+            *sizes.entry(&line.caller).or_default() += size(line);
+        }
+        let (largest, _) = sizes.into_iter().max_by_key(|(_, size)| *size)?;
+        let mut newest = self.lines.iter().rev();
+        let found = newest.find(|(_, line)| line.caller == *largest && *largest != new.caller);
+        found.map(|(id, _)| id.clone())
     }
 
     /// The oldest, as many as a report has.
-    fn take(&mut self) -> Vec<(String, String)> {
+    fn take(&mut self) -> Vec<(String, PendingLine)> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
         while taken.len() < REPORT_EXECUTIONS
             && let Some((_, line)) = self.lines.first_key_value()
         {
-            bytes += line.len() + 1;
+            bytes += line.text.len() + 1;
             if !taken.is_empty() && bytes > REPORT_MAX_BYTES / 2 {
                 break;
             }
             if let Some((id, line)) = self.lines.pop_first() {
-                self.bytes -= line.len();
+                self.bytes -= line.text.len();
                 taken.push((id, line));
             }
         }
@@ -137,26 +181,30 @@ impl Reports {
     pub(crate) fn put(&self, execution: Execution) {
         let execution = reported(execution);
         let id = execution.id.clone();
-        let line = serde_json::to_string(&execution).unwrap_or_default();
-        if line.is_empty() || !self.lock().put(id, line) {
+        let text = serde_json::to_string(&execution).unwrap_or_default();
+        if text.is_empty() {
             return self.drop_notes(1);
         }
+        let caller = execution.caller;
+        let dropped = self.lock().put(id, PendingLine { caller, text });
+        self.drop_notes(dropped);
         self.more.notify_one();
     }
 
     /// Puts back reports that were taken and did not arrive, unless a later state is known.
-    fn put_back(&self, taken: Vec<(String, String)>) {
+    fn put_back(&self, taken: Vec<(String, PendingLine)>) {
         for (id, line) in taken {
             let mut waiting = self.lock();
-            if !waiting.lines.contains_key(&id) && !waiting.put(id, line) {
+            if !waiting.lines.contains_key(&id) {
+                let dropped = waiting.put(id, line);
                 drop(waiting);
-                self.drop_notes(1);
+                self.drop_notes(dropped);
             }
         }
     }
 
-    async fn send(&self, taken: &[(String, String)]) -> Result<(), RejectedReport> {
-        let lines: Vec<String> = taken.iter().map(|(_, line)| line.clone()).collect();
+    async fn send(&self, taken: &[(String, PendingLine)]) -> Result<(), RejectedReport> {
+        let lines: Vec<String> = taken.iter().map(|(_, line)| line.text.clone()).collect();
         self.send_lines(&lines).await
     }
 
@@ -303,20 +351,50 @@ fn kept_at_the_registry() -> StoreError {
 mod tests {
     use super::*;
 
+    fn line(caller: u8, text: &str) -> PendingLine {
+        PendingLine {
+            caller: Owner::from([caller; 32]),
+            text: text.to_owned(),
+        }
+    }
+
     #[test]
     fn what_waits_is_the_last_of_each_run_within_a_bound() {
         let mut waiting = PendingReports::default();
-        assert!(waiting.put("a".to_owned(), "pending".to_owned()));
-        assert!(waiting.put("a".to_owned(), "ended".to_owned()));
-        assert_eq!((waiting.bytes, waiting.lines.len()), ("ended".len(), 1));
-        let many = (1..WAITING_MAX).filter(|number| waiting.put(format!("b{number:04}"), "x".to_owned()));
-        assert_eq!(many.count(), WAITING_MAX - 1);
-        assert!(!waiting.put("c".to_owned(), "x".to_owned()), "there is no room");
-        assert!(waiting.put("a".to_owned(), "as ever".to_owned()), "it has its place");
-        assert!(!waiting.put("a".to_owned(), "x".repeat(WAITING_MAX_BYTES)));
+        let mut put = |id: &str, text: &str| waiting.put(id.to_owned(), line(1, text));
+        assert_eq!((put("a", "pending"), put("a", "ended")), (0, 0));
+        let many = (1..WAITING_MAX).map(|number| put(&format!("b{number:04}"), "x"));
+        assert_eq!(many.sum::<usize>(), 0);
+        assert_eq!(put("c", "x"), 1, "there is no room");
+        assert_eq!(put("a", "as ever"), 0, "it has its place");
+        assert_eq!(put("a", &"x".repeat(WAITING_MAX_BYTES)), 1);
         let taken = waiting.take();
-        assert_eq!((taken.len(), taken[0].1.as_str()), (REPORT_EXECUTIONS, "as ever"));
+        assert_eq!((taken.len(), taken[0].1.text.as_str()), (REPORT_EXECUTIONS, "as ever"));
         while !waiting.take().is_empty() {}
         assert_eq!((waiting.bytes, waiting.lines.len()), (0, 0));
+    }
+
+    #[test]
+    fn who_has_much_that_waits_takes_no_place_of_others() {
+        let long = "x".repeat(WAITING_MAX_BYTES / 20);
+        for (count, text) in [(2 * WAITING_MAX, "x"), (100, long.as_str())] {
+            let mut waiting = PendingReports::default();
+            let flood = (0..count).map(|number| waiting.put(format!("flood {number:04}"), line(1, text)));
+            let dropped = flood.sum::<usize>();
+            let kept = waiting.lines.len();
+            assert_eq!(dropped + kept, count);
+            for number in 0..3 {
+                let dropped = waiting.put(format!("other {number}"), line(2, text));
+                assert_eq!(dropped, 1, "one of the flood");
+            }
+            assert_eq!(waiting.put("more of the flood".to_owned(), line(1, text)), 1);
+            let of = |caller: u8| {
+                let lines = waiting.lines.values();
+                lines.filter(|one| one.caller == Owner::from([caller; 32])).count()
+            };
+            assert_eq!((of(1), of(2)), (kept - 3, 3));
+            assert!(waiting.lines.contains_key("flood 0000"), "its newest went");
+            assert_eq!(waiting.bytes, kept * text.len());
+        }
     }
 }
