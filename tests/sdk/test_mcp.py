@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import datetime
 import hashlib
 import http.client
 import importlib
@@ -14,6 +15,7 @@ import subprocess
 import tempfile
 import time
 
+import anyio
 import mcp
 from checks import equal, run, tests_of
 
@@ -24,11 +26,11 @@ START_SECONDS = 60
 
 
 @contextlib.contextmanager
-def serving():
+def serving(folder=EXAMPLES):
     """The port of a `knack dev` of its own: the one of the other suites has no declared tool."""
     with tempfile.TemporaryDirectory() as work:
         port = pathlib.Path(work, "port")
-        command = [os.environ["KNACK"], "dev", str(EXAMPLES), "--listen", "127.0.0.1:0", "--upstream", "mock"]
+        command = [os.environ["KNACK"], "dev", str(folder), "--listen", "127.0.0.1:0", "--upstream", "mock"]
         command += ["--files-dir", f"{work}/files", "--registry", f"{work}/registry", "--print-port-file", str(port)]
         log = pathlib.Path(work, "log")
         with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out, cwd=work) as child:
@@ -50,11 +52,11 @@ def serving():
 
 
 @contextlib.asynccontextmanager
-async def connected(key=None):
+async def connected(key=None, port=None, **more):
     """A session after its handshake, and what the server said of itself."""
     from mcp.client.streamable_http import streamable_http_client
 
-    url = f"http://127.0.0.1:{PORT}/mcp"
+    url = f"http://127.0.0.1:{port or PORT}/mcp"
     http_client = None
     if key:
         client_module = importlib.import_module("httpx" if VERSION.startswith("1.") else "httpx2")
@@ -65,7 +67,7 @@ async def connected(key=None):
             yield session, opened.serverInfo.name, opened.instructions
     else:
         transport = streamable_http_client(url, http_client=http_client) if key else url
-        async with mcp.Client(transport) as client:
+        async with mcp.Client(transport, **more) as client:
             yield client, client.server_info.name, client.instructions
 
 
@@ -223,6 +225,90 @@ def test_a_caller_with_a_credential_manages_its_skills():
     equal([row["name"] for row in listed["data"]], ["text-stats"])
     equal(ran["execution"]["output"]["words"], 3, ran)
     equal(past["data"], [ran["execution"]])
+
+
+WAITING = """---
+name: slow
+description: Waits. Use when asked to wait.
+timeout_ms: 60000
+tools:
+  - name: wait
+    description: Waits.
+    command: ['python3', 'wait.py']
+    parameters:
+      - name: seconds
+        description: How long.
+        required: true
+---
+Call wait.
+"""
+# The longest wait for a run to begin or to end; far below the seconds that it waits.
+SOON_SECONDS = 20
+
+
+def running(seconds):
+    """Processes of the slow tool that were started with this argument."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            found += [process.name] * (b"wait.py" in words and seconds.encode() in words)
+    return found
+
+
+async def until(what, is_so):
+    with anyio.fail_after(SOON_SECONDS):
+        while not is_so():
+            await anyio.sleep(0.05)
+
+
+async def give_up(session, seconds, way):
+    """Starts a slow call and gives it up, as an application does."""
+    if way == "timeout":
+        # As the time limit of a call is written in the older version, and in the newer one.
+        limit = datetime.timedelta(seconds=5) if VERSION.startswith("1.") else 5
+        try:
+            await session.call_tool("slow__wait", {"seconds": seconds}, limit)
+        except Exception as error:
+            assert "imed out" in str(error), error
+        else:
+            raise AssertionError("the call has a result")
+    else:
+        async with anyio.create_task_group() as group:
+            group.start_soon(session.call_tool, "slow__wait", {"seconds": seconds})
+            await until("the tool runs", lambda: running(seconds))
+            group.cancel_scope.cancel()
+    if VERSION.startswith("1."):
+        # It tells the server nothing by itself: applications do so.
+        params = mcp.types.CancelledNotificationParams(requestId=session._request_id - 1, reason="given up")
+        await session.send_notification(mcp.types.ClientNotification(mcp.types.CancelledNotification(params=params)))
+
+
+def test_a_call_that_is_given_up_ends_its_run_and_the_next_one_works():
+    with tempfile.TemporaryDirectory() as folder:
+        skill = pathlib.Path(folder, "slow")
+        skill.mkdir()
+        (skill / "SKILL.md").write_text(WAITING)
+        (skill / "wait.py").write_text("import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('waited')\n")
+        # With a handshake a message says what is cancelled; without one it is the end of the request's connection.
+        modes = [{}] if VERSION.startswith("1.") else [{"mode": "legacy"}, {"mode": "auto"}]
+        with serving(folder) as port:
+            for number, (mode, way) in enumerate((mode, way) for mode in modes for way in ("scope", "timeout")):
+                seconds = f"40.{number + 1}"
+
+                async def conversation():
+                    async with connected("key-c", port, **mode) as (session, *_):
+                        await give_up(session, seconds, way)
+                        await until("the tool has ended", lambda: not running(seconds))
+                        past = await session.call_tool("omniroute_skills_executions", {"limit": 1})
+                        after = await session.call_tool("slow__wait", {"seconds": "0"})
+                        return json.loads(plain(past)["content"][0]["text"]), plain(after)
+
+                past, after = asyncio.run(conversation())
+                last = past["data"][0]
+                equal((last["status"], last["input"]), ("error", {"seconds": seconds}), (mode, way, last))
+                assert "cancelled" in last["errorMessage"] and last["durationMs"] < 1000 * SOON_SECONDS, last
+                equal((after["isError"], after["content"][0]["text"].strip()), (False, "waited"), (mode, way))
 
 
 with serving() as PORT:

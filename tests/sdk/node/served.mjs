@@ -10,10 +10,10 @@ export const EXAMPLES = process.env.KNACK_EXAMPLES;
 const START_MS = 60000;
 
 // The address of one, which ends with this process.
-export async function serve() {
+export async function serve(folder = EXAMPLES) {
   const work = mkdtempSync(join(tmpdir(), "knack-sdk-"));
   const [port, log] = [join(work, "port"), join(work, "log")];
-  const words = ["dev", EXAMPLES, "--listen", "127.0.0.1:0", "--upstream", "mock", "--registry", join(work, "registry")];
+  const words = ["dev", folder, "--listen", "127.0.0.1:0", "--upstream", "mock", "--registry", join(work, "registry")];
   const out = openSync(log, "w");
   const child = spawn(process.env.KNACK, [...words, "--files-dir", join(work, "files"), "--print-port-file", port], { cwd: work, stdio: ["ignore", out, out] });
   process.once("exit", () => {

@@ -1,8 +1,10 @@
 // MCP through the official TypeScript client, against a `knack dev` of the example skills.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { ResultSchema } from "@modelcontextprotocol/sdk/types.js";
@@ -10,10 +12,10 @@ import { run } from "./checks.mjs";
 import { EXAMPLES, serve } from "./served.mjs";
 
 // Does something with a client after its handshake.
-async function talk(use, key) {
+async function talk(use, key, at = base) {
   const headers = key ? { authorization: `Bearer ${key}` } : {};
   const client = new Client({ name: "knack-test", version: "1" });
-  await client.connect(new StreamableHTTPClientTransport(new URL(`${base}/mcp`), { requestInit: { headers } }));
+  await client.connect(new StreamableHTTPClientTransport(new URL(`${at}/mcp`), { requestInit: { headers } }));
   try {
     return await use(client);
   } finally {
@@ -22,6 +24,40 @@ async function talk(use, key) {
 }
 
 const base = await serve();
+
+const WAITING = `---
+name: slow
+description: Waits. Use when asked to wait.
+timeout_ms: 60000
+tools:
+  - name: wait
+    description: Waits.
+    command: ['python3', 'wait.py']
+    parameters:
+      - name: seconds
+        description: How long.
+        required: true
+---
+Call wait.
+`;
+// The longest wait for a run to begin or to end; far below the seconds that it waits.
+const SOON_MS = 20000;
+
+// Whether the slow tool runs that was started with this argument.
+function isRunning(seconds) {
+  return readdirSync("/proc").some((name) => {
+    try {
+      const words = readFileSync(`/proc/${name}/cmdline`, "utf8").split("\0");
+      return words.includes("wait.py") && words.includes(seconds);
+    } catch {
+      return false;
+    }
+  });
+}
+
+async function until(what, isSo) {
+  for (const end = Date.now() + SOON_MS; !isSo(); await pause(50)) assert.ok(Date.now() < end, what);
+}
 
 await run("mcp for node", {
   async the_server_names_itself_and_lists_its_skills() {
@@ -76,6 +112,39 @@ await run("mcp for node", {
         assert.ok(result.isError && result.content[0].text.includes(said), JSON.stringify(result));
       }
     });
+  },
+  async a_call_that_is_given_up_ends_its_run_and_the_next_one_works() {
+    const folder = mkdtempSync(join(tmpdir(), "knack-sdk-"));
+    process.once("exit", () => rmSync(folder, { recursive: true, force: true }));
+    mkdirSync(join(folder, "slow"));
+    writeFileSync(join(folder, "slow", "SKILL.md"), WAITING);
+    writeFileSync(join(folder, "slow", "wait.py"), "import sys, time\ntime.sleep(float(sys.argv[1]))\nprint('waited')\n");
+    await talk(
+      async (client) => {
+        for (const [seconds, way] of [["41.1", "signal"], ["41.2", "timeout"]]) {
+          const controller = new AbortController();
+          const limits = way === "signal" ? { signal: controller.signal } : { timeout: 5000 };
+          const calling = client.callTool({ name: "slow__wait", arguments: { seconds } }, undefined, limits);
+          const ended = assert.rejects(calling, way === "signal" ? /given up/ : /timed out/);
+          // One that ends too early is told below.
+          ended.catch(() => {});
+          if (way === "signal") {
+            await until("the tool runs", () => isRunning(seconds));
+            controller.abort("given up");
+          }
+          await ended;
+          await until("the tool has ended", () => !isRunning(seconds));
+          const past = await client.callTool({ name: "omniroute_skills_executions", arguments: { limit: 1 } });
+          const last = JSON.parse(past.content[0].text).data[0];
+          assert.deepEqual([last.status, last.input], ["error", { seconds }], JSON.stringify(last));
+          assert.ok(last.errorMessage.includes("cancelled") && last.durationMs < SOON_MS, JSON.stringify(last));
+          const after = await client.callTool({ name: "slow__wait", arguments: { seconds: "0" } });
+          assert.deepEqual([after.isError, after.content[0].text.trim()], [false, "waited"]);
+        }
+      },
+      "key-c",
+      await serve(folder),
+    );
   },
   async a_caller_with_a_credential_manages_its_skills() {
     const managing = (tools) => tools.filter((tool) => tool.name.startsWith("omniroute_skills_")).length;

@@ -120,7 +120,7 @@ impl NotedRun {
 impl Drop for NotedRun {
     fn drop(&mut self) {
         if !self.has_ended {
-            let text = "ended: its client disconnected".to_owned();
+            let text = "ended: its client disconnected or cancelled the request".to_owned();
             self.finish(ExecutionStatus::Error, None, Some(text));
         }
     }
