@@ -102,6 +102,8 @@ pub(crate) struct Hub {
     process: Option<tokio::runtime::Runtime>,
     /// What the registry got.
     pub(crate) asked: Asked,
+    /// What else it serves.
+    pub(crate) more: Router,
 }
 
 impl Hub {
@@ -117,6 +119,7 @@ impl Hub {
             catalog: watch::Sender::new(Catalog::default()),
             process: None,
             asked: Asked::default(),
+            more: Router::new(),
         }
     }
 
@@ -132,6 +135,7 @@ impl Hub {
             .route("/v1/content/{digest}", get(index))
             .route("/v1/content/{digest}/{*path}", get(file))
             .with_state(self.catalog.clone())
+            .merge(self.more.clone())
             .fallback({
                 let (asked, catalog) = (self.asked.clone(), self.catalog.clone());
                 move |request| registry(request, asked, catalog)

@@ -8,7 +8,7 @@
 //!                                      └─▶ files, health, metrics
 //! ```
 //!
-//! The replicas of one gateway find each other's hidden turns and files by way of the hub (`replicas`).
+//! The replicas of one gateway find each other's hidden turns and files by way of the hub, and cancel each other's requests (`replicas`).
 //! It never talks to the Kubernetes API, and stores no credential.
 
 mod app;
@@ -25,4 +25,5 @@ pub mod skills_api;
 mod state;
 pub mod telemetry;
 
+pub use replicas::Cancellations;
 pub use state::{Gateway, HostPolicy};

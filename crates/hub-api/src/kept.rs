@@ -1,4 +1,5 @@
-//! Values that the replicas of one gateway keep for each other: opaque bytes under opaque keys.
+//! Values that the replicas of one gateway keep for each other: opaque bytes under opaque keys. One without bytes is a message:
+//! a client of the gateway cancels a request, which another replica may serve.
 
 use std::fmt;
 use std::str::FromStr;
@@ -120,6 +121,21 @@ pub struct KeptValue {
 }
 
 impl KeptValue {
+    /// Says to all replicas that a client of the gateway cancels a request that has this key. It has no bytes.
+    pub fn cancellation(client: KeptKey, request: KeptKey) -> Self {
+        Self {
+            client,
+            keys: vec![request],
+            opening: None,
+            bytes: 0,
+        }
+    }
+
+    /// The key of the request that it cancels. Every other value is sealed, which no empty one is.
+    pub fn cancels(&self) -> Option<&KeptKey> {
+        self.keys.first().filter(|_| self.bytes == 0)
+    }
+
     /// Where it is written: `PUT` of its bytes.
     pub fn path(&self, runtime: &RuntimeName) -> String {
         let keys: Vec<String> = self.keys.iter().map(ToString::to_string).collect();

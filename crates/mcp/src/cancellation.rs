@@ -3,15 +3,10 @@
 //! Clients with one credential number their requests alike. So each gets the id of a session, which it sends with all that follows;
 //! nothing else is kept of a session, and an id that this process did not make is as good.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use ::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
-use futures::future::{AbortHandle, AbortRegistration, Abortable};
 use knack_gateway::model_calls::turn_store::KeyedHash;
+use knack_wire::history::Caller;
 use serde::Deserialize;
 use serde_json::Value;
 use uuid::Uuid;
@@ -75,74 +70,21 @@ impl Message {
     }
 }
 
-/// Caller, session, and the id of the request as JSON.
-type RequestKey = (KeyedHash, Uuid, String);
-
 /// The key of a request. `None`: no client has such an id.
-pub(crate) fn request_key(caller: &KeyedHash, session: Option<Uuid>, id: Option<&Value>) -> Option<RequestKey> {
+pub(crate) fn request_key(caller: &Caller, session: Option<Uuid>, id: Option<&Value>) -> Option<KeyedHash> {
     let (session, id) = session.zip(id)?;
     let is_legal = match id {
         Value::String(text) => text.len() <= ID_MAX_BYTES,
         other => other.is_number(),
     };
-    is_legal.then(|| (*caller, session, id.to_string()))
-}
-
-/// Requests in progress that can be cancelled.
-#[derive(Debug, Default)]
-pub(crate) struct Cancellations(Mutex<HashMap<RequestKey, AbortHandle>>);
-
-/// A request in progress, until it is dropped.
-struct InProgress<'a> {
-    cancellations: &'a Cancellations,
-    key: RequestKey,
-}
-
-impl Cancellations {
-    /// Does the work of a request. `None`: it was cancelled, and the work is dropped. Of two requests in progress with one key the
-    /// first can be cancelled.
-    pub(crate) async fn run<T>(&self, key: Option<RequestKey>, work: impl Future<Output = T>) -> Option<T> {
-        let Some((in_progress, registration)) = key.and_then(|key| self.add(key)) else {
-            return Some(work.await);
-        };
-        let done = Abortable::new(work, registration).await.ok();
-        drop(in_progress);
-        done
-    }
-
-    fn add(&self, key: RequestKey) -> Option<(InProgress<'_>, AbortRegistration)> {
-        let (handle, registration) = AbortHandle::new_pair();
-        match self.all().entry(key.clone()) {
-            Entry::Occupied(_) => return None,
-            Entry::Vacant(free) => free.insert(handle),
-        };
-        let cancellations = self;
-        Some((InProgress { cancellations, key }, registration))
-    }
-
-    /// Cancels a request, if it is in progress.
-    pub(crate) fn cancel(&self, key: &RequestKey) {
-        if let Some(handle) = self.all().get(key) {
-            handle.abort();
-        }
-    }
-
-    fn all(&self) -> MutexGuard<'_, HashMap<RequestKey, AbortHandle>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for InProgress<'_> {
-    fn drop(&mut self) {
-        self.cancellations.all().remove(&self.key);
-    }
+    // A session has one length, so that no other pair has the same name.
+    let name = [session.as_bytes(), id.to_string().as_bytes()].concat();
+    is_legal.then(|| caller.derived_key("mcp request", &name))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::future::{pending, ready};
-
-    use futures::FutureExt as _;
+    use knack_wire::history::HistorySecret;
     use serde_json::json;
 
     use super::*;
@@ -158,31 +100,23 @@ mod tests {
     }
 
     #[test]
-    fn one_request_of_one_session_of_one_caller_is_cancelled_while_it_is_in_progress() {
-        let all = Cancellations::default();
+    fn the_key_of_a_request_is_of_its_caller_its_session_and_its_id() {
+        let caller = |credential: &str| Caller::new(&HistorySecret::new([1; 32]), credential.as_bytes());
         let (session, other) = (Uuid::new_v4(), Uuid::new_v4());
-        let key = |caller: u8, session, id: Value| request_key(&[caller; 32], Some(session), Some(&id));
-        let own = key(1, session, json!(7));
-        let mut running = Box::pin(all.run(own.clone(), pending::<()>()));
-        assert_eq!(running.as_mut().now_or_never(), None);
+        let key = |credential: &str, session, id: Value| request_key(&caller(credential), Some(session), Some(&id));
+        let own = key("a", session, json!(7));
+        assert!(own.is_some() && own == key("a", session, json!(7)));
         for not_it in [
-            key(2, session, json!(7)),
-            key(1, other, json!(7)),
-            key(1, session, json!("7")),
+            key("b", session, json!(7)),
+            key("a", other, json!(7)),
+            key("a", session, json!("7")),
+            key("a", session, json!(8)),
         ] {
-            all.cancel(&not_it.unwrap());
-            assert_eq!(running.as_mut().now_or_never(), None);
+            assert!(not_it.is_some() && not_it != own);
         }
-        // Another one of the same key is served, and takes nothing from the first.
-        assert_eq!(all.run(own.clone(), ready(1)).now_or_never(), Some(Some(1)));
-        all.cancel(&own.clone().unwrap());
-        assert_eq!(running.as_mut().now_or_never(), Some(None));
-        drop(running);
-        assert!(all.all().is_empty());
-        all.cancel(&own.unwrap());
         for id in [json!(null), json!({}), json!("x".repeat(ID_MAX_BYTES + 1))] {
-            assert_eq!(key(1, session, id), None);
+            assert_eq!(key("a", session, id), None);
         }
-        assert_eq!(request_key(&[1; 32], None, Some(&json!(7))), None);
+        assert_eq!(request_key(&caller("a"), None, Some(&json!(7))), None);
     }
 }

@@ -12,16 +12,16 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use knack_gateway::callers::caller;
 use knack_gateway::http_server::fault::{MCP_PATH, REFUSED, body_fault, mcp_error, mcp_fault};
-use knack_gateway::model_calls::turn_store::KeyedHash;
-use knack_gateway::{Gateway, HostPolicy};
+use knack_gateway::{Cancellations, Gateway, HostPolicy};
 use knack_registry::weigh_json;
 use knack_wire::Fault;
+use knack_wire::history::Caller;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::Value;
 
 use crate::call_context::CallContext;
-use crate::cancellation::{Cancellations, Message, opened, request_key, session_of};
+use crate::cancellation::{Message, opened, request_key, session_of};
 use crate::mcp_catalog::McpCatalogs;
 use crate::server::Server;
 use crate::slots::Slots;
@@ -39,7 +39,8 @@ struct Shared {
     gateway: Arc<Gateway>,
     mcp_catalogs: McpCatalogs,
     slots: Arc<Slots>,
-    cancellations: Cancellations,
+    /// Those of the gateway, which its other replicas reach too.
+    cancellations: Arc<Cancellations>,
     service: StreamableHttpService<Server, NeverSessionManager>,
 }
 
@@ -55,11 +56,12 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         // Both are checked before: by the gateway for every route, or here.
         .disable_allowed_hosts()
         .disable_allowed_origins();
+    let replicas = gateway.replicas.as_ref();
     let shared = Shared {
+        cancellations: replicas.map(|replicas| replicas.cancellations()).unwrap_or_default(),
         gateway,
         mcp_catalogs: McpCatalogs::default(),
         slots: Arc::default(),
-        cancellations: Cancellations::default(),
         service: StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config),
     };
     Router::new()
@@ -77,7 +79,8 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     }
     let secret = gateway.secret.current();
     let caller = caller::identify(&secret, &parts.headers, &parts.uri);
-    let key = caller::counted_beside(&caller, &secret, &parts).bucket();
+    let counted = caller::counted_beside(&caller, &secret, &parts);
+    let key = counted.bucket();
     let Some(slot) = shared.slots.take(key) else {
         return refuse(
             429,
@@ -104,7 +107,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         called: Arc::clone(&called),
         body: held.bytes.clone(),
     });
-    let response = answer(&shared, &key, parts, &held.bytes).await;
+    let response = answer(&shared, &counted, parts, &held.bytes).await;
     let size = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
     let sent = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX));
     // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
@@ -126,7 +129,7 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
 }
 
 /// The answer of the transport. A request that its client cancels is dropped, as if the client had left.
-async fn answer(shared: &Shared, caller: &KeyedHash, parts: Parts, body: &Bytes) -> Response {
+async fn answer(shared: &Shared, caller: &Caller, parts: Parts, body: &Bytes) -> Response {
     let (message, session) = (Message::read(body), session_of(&parts.headers));
     let request = Request::from_parts(parts, Full::new(body.clone()));
     let has_json_type = is_json(request.headers());
@@ -138,8 +141,11 @@ async fn answer(shared: &Shared, caller: &KeyedHash, parts: Parts, body: &Bytes)
         return mcp_error(&fault, REFUSED, message.id().unwrap_or(&Value::Null));
     };
     let cancelled = request_key(caller, session, message.cancels());
-    if let Some(cancelled) = cancelled.filter(|_| response.status() == StatusCode::ACCEPTED) {
-        shared.cancellations.cancel(&cancelled);
+    if let Some(cancelled) = cancelled.filter(|_| response.status() == StatusCode::ACCEPTED)
+        && !shared.cancellations.cancel(&cancelled)
+        && let Some(replicas) = &shared.gateway.replicas
+    {
+        replicas.cancel(caller.bucket(), cancelled).await;
     }
     let response = as_json_rpc(response.map(Body::new), has_json_type, body).await;
     if message.is_initialize() {

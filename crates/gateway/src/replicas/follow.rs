@@ -82,9 +82,14 @@ impl Link {
         while let Some(line) = lines.next_value::<KeptLine>().await? {
             match line {
                 KeptLine::Hello(hello) => self.begin(hello.secret),
-                KeptLine::Kept(value) => match &mut listing {
-                    Some(index) => index.add(value),
-                    None => replicas.update(|index| index.add(value)),
+                KeptLine::Kept(value) => match (value.cancels().copied(), &mut listing) {
+                    // One that was kept before is of a request that has ended; its client may use the id again.
+                    (Some(_), Some(_)) => {}
+                    (Some(request), None) => {
+                        replicas.cancellations.cancel(&request.0);
+                    }
+                    (None, Some(index)) => index.add(value),
+                    (None, None) => replicas.update(|index| index.add(value)),
                 },
                 KeptLine::Synced => {
                     if let Some(last_secret) = listing.take() {

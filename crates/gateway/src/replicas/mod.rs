@@ -4,12 +4,14 @@
 //! an answer with hidden turns or files ─▶ queue ─▶ sealed ─▶ PUT /v1/kept/…        behind the answer
 //! the hub's stream /v1/kept ─▶ index: which values there are                        all the time
 //! a conversation that the index knows, without a saved turn here ─▶ GET /v1/kept/…      bounded, then as without
+//! a client cancels a request that is not here ─▶ PUT /v1/kept/… of nothing ─▶ stream ─▶ the replica that serves it
 //! ```
 //!
 //! A request whose conversation has no hidden turns costs one look-up in the index and never a call: the index decides.
 //! Values are sealed with keys that contain the client's credential; the hub holds bytes and keyed hashes. Nothing here
 //! fails a request: without the hub a gateway works as a single replica.
 
+mod cancellations;
 mod follow;
 mod index;
 mod read;
@@ -20,6 +22,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+pub use cancellations::Cancellations;
 use index::ReplicaIndex;
 pub(crate) use read::{FoundTurn, STAGED_TIMEOUT};
 use tokio::sync::{mpsc, watch};
@@ -32,7 +36,7 @@ use crate::callers::caller::CallerSecret;
 use crate::model_calls::turn_store::KeyedHash;
 use crate::telemetry::metrics::ReplicaMetrics;
 use knack_hub_api::client::{HubClient, HubError};
-use knack_hub_api::{KeptKey, RefusalCode, RuntimeName};
+use knack_hub_api::{KeptKey, KeptValue, RefusalCode, RuntimeName};
 use knack_memory::MemoryBudget;
 
 /// Disk quota of files that other replicas made and runs here were given, bytes. With the gateway's own 512 MiB and the
@@ -44,6 +48,8 @@ const WAITING_MAX_BYTES: usize = 32 << 20;
 const WAITING_MAX: usize = 256;
 /// How long after the end of a stream a new one counts as its continuation; after that the hub counts as away.
 const LOST_GRACE: Duration = Duration::from_secs(5);
+/// How long a client that cancels a request waits until the others know: the owner of the runtime answers within milliseconds.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Lanes of writing: what belongs to one client is written in its order, and a large file delays a quarter of the clients.
 const LANES: usize = 4;
 
@@ -61,6 +67,8 @@ pub struct Replicas {
     reading: MemoryBudget,
     /// Files that other replicas made and that runs here were given.
     borrowed: Arc<FileStore>,
+    /// Requests that are served here.
+    cancellations: Arc<Cancellations>,
     metrics: ReplicaMetrics,
 }
 
@@ -105,6 +113,7 @@ impl Replicas {
             waiting: memory.part(WAITING_MAX_BYTES),
             reading: memory.part(WAITING_MAX_BYTES),
             borrowed: FileStore::open(BORROWED_QUOTA_BYTES)?,
+            cancellations: Arc::default(),
             metrics,
         });
         let closing = CancellationToken::new();
@@ -137,6 +146,31 @@ impl Replicas {
     /// all other replicas do.
     pub(crate) fn has_secret(&self) -> bool {
         *self.state() != LinkState::Never
+    }
+
+    /// The requests that other replicas can cancel here.
+    pub fn cancellations(&self) -> Arc<Cancellations> {
+        Arc::clone(&self.cancellations)
+    }
+
+    /// Tells the other replicas that a client cancels a request. Nothing is queued: the client waits, within its own bound of
+    /// requests at once, so that one that cancels much takes no room from the values of others.
+    pub async fn cancel(&self, client: KeyedHash, request: KeyedHash) {
+        if !self.is_linked() {
+            return;
+        }
+        let path = KeptValue::cancellation(KeptKey(client), KeptKey(request)).path(&self.runtime);
+        let path = &path;
+        let told = self.at_owner(|at| async move {
+            let at = at.as_ref().map(|at| at.as_str());
+            self.hub.put_bytes_at(at, path, Bytes::new()).await
+        });
+        let why = match tokio::time::timeout(CANCEL_TIMEOUT, told).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer in time".to_owned(),
+        };
+        tracing::info!(why, "other replicas do not know that a client has cancelled a request");
     }
 
     fn is_linked(&self) -> bool {

@@ -1,0 +1,175 @@
+//! A client of MCP whose requests arrive at two replicas of a gateway: what it cancels at one ends where it runs.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{delete, get, post, put};
+use axum::{Json, Router};
+use futures::StreamExt as _;
+use http::StatusCode;
+use knack_hub_api::{
+    AcceptedFrame, ExecutionFrame, ExecutionPost, KeptHello, KeptKey, KeptLine, KeptValue, PROTOCOL, read_keys,
+};
+use serde_json::{Value, json};
+use tokio::sync::broadcast;
+
+use super::gateway::{Gateway, client};
+use super::saved_catalog::{cluster, until};
+
+/// What a hub keeps for the replicas of a gateway, and runs that never end by themselves.
+#[derive(Clone)]
+struct Owner {
+    news: broadcast::Sender<KeptValue>,
+    /// Method and id of each request about a run.
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Owner {
+    fn new() -> Self {
+        let (news, asked) = (broadcast::channel(16).0, Arc::default());
+        Self { news, asked }
+    }
+
+    fn routes(&self) -> Router {
+        Router::new()
+            .route("/v1/kept", get(follow))
+            .route("/v1/kept/{client}/{keys}", put(keep))
+            .route("/v1/executions", post(run))
+            .route("/v1/executions/{id}", delete(end))
+            .with_state(self.clone())
+    }
+
+    fn note(&self, method: &str, id: &str) {
+        self.asked.lock().unwrap().push(format!("{method} {id}"));
+    }
+
+    /// Ids of runs that were asked for by a method.
+    fn of(&self, method: &str) -> Vec<String> {
+        let asked = self.asked.lock().unwrap();
+        let ids = asked.iter().filter_map(|line| line.strip_prefix(method));
+        ids.map(|id| id.trim().to_owned()).collect()
+    }
+}
+
+fn line(value: &impl serde::Serialize) -> Result<Bytes, Infallible> {
+    Ok(Bytes::from(serde_json::to_string(value).unwrap() + "\n"))
+}
+
+async fn follow(State(owner): State<Owner>) -> Response {
+    let secret = KeptKey([5; 32]);
+    let first = [KeptLine::Hello(KeptHello { secret }), KeptLine::Synced];
+    let news = futures::stream::unfold(owner.news.subscribe(), |mut news| async move {
+        let next = tokio::time::timeout(Duration::from_secs(1), news.recv()).await;
+        let next = match next {
+            Ok(value) => KeptLine::Kept(value.ok()?),
+            Err(_) => KeptLine::Ping,
+        };
+        Some((line(&next), news))
+    });
+    let first = futures::stream::iter(first.map(|next| line(&next)));
+    Body::from_stream(first.chain(news)).into_response()
+}
+
+async fn keep(State(owner): State<Owner>, Path((client, keys)): Path<(String, String)>, sealed: Bytes) -> StatusCode {
+    let value = KeptValue {
+        client: client.parse().unwrap(),
+        keys: read_keys(&keys).unwrap(),
+        opening: None,
+        bytes: sealed.len() as u64,
+    };
+    owner.news.send(value).unwrap();
+    StatusCode::NO_CONTENT
+}
+
+async fn run(State(owner): State<Owner>, Json(post): Json<ExecutionPost>) -> Response {
+    owner.note("POST", &post.id);
+    let accepted = ExecutionFrame::Accepted(AcceptedFrame {
+        protocol: PROTOCOL,
+        id: post.id,
+    });
+    let lines = futures::stream::iter([line(&accepted)]).chain(futures::stream::pending());
+    Body::from_stream(lines).into_response()
+}
+
+async fn end(State(owner): State<Owner>, Path(id): Path<String>) -> StatusCode {
+    owner.note("DELETE", &id);
+    StatusCode::NO_CONTENT
+}
+
+/// A message to `/mcp` of a client with a credential, within a session if it has one.
+fn message(gateway: &Gateway, key: &str, session: Option<&str>, body: &Value) -> reqwest::RequestBuilder {
+    let url = gateway.url.strip_suffix("/v1").unwrap();
+    let request = client()
+        .post(format!("{url}/mcp"))
+        .bearer_auth(key)
+        .header("accept", "application/json, text/event-stream")
+        .header("content-type", "application/json")
+        .header("mcp-protocol-version", "2025-06-18")
+        .body(body.to_string());
+    match session {
+        Some(session) => request.header("mcp-session-id", session),
+        None => request,
+    }
+}
+
+async fn cancel(gateway: &Gateway, key: &str, session: &str, id: u64) {
+    let params = json!({"requestId": id, "reason": "r"});
+    let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
+    let answer = message(gateway, key, Some(session), &body).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::ACCEPTED);
+}
+
+#[tokio::test]
+async fn a_call_is_cancelled_at_another_replica_than_the_one_that_serves_it() {
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
+    let owner = Owner::new();
+    hub.more = owner.routes();
+    hub.start();
+    let start = || Gateway::start(folder.path(), &model.url, &hub.url, &[("KNACK_MCP", "true")]);
+    let (mut one, mut other) = (start(), start());
+    for gateway in [&mut one, &mut other] {
+        gateway.healthy().await;
+        until("the skill is served, and the link is there", async || {
+            let (_, metrics) = gateway.probe("metrics").await;
+            let is_linked = metrics.contains("\nknack_gateway_kept_linked 1\n");
+            is_linked && gateway.ready().await.1.contains("skills=1")
+        })
+        .await;
+    }
+    let params =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let opened = message(&other, "sk-a", None, &body).send().await.unwrap();
+    let session = opened.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let call = |id: u64| {
+        let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(60)"}});
+        let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        tokio::spawn(message(&one, "sk-a", Some(&session), &body).send())
+    };
+    let (first, second) = (call(7), call(8));
+    until("both run", async || owner.of("POST").len() == 2).await;
+    // Another client, another session, another request.
+    cancel(&other, "sk-b", &session, 7).await;
+    cancel(&other, "sk-a", "6f0c2d43-6f6f-4b86-b0a5-6b8ab1b3a9c1", 7).await;
+    cancel(&other, "sk-a", &session, 9).await;
+    cancel(&other, "sk-a", &session, 7).await;
+    let answer = first.await.unwrap().unwrap();
+    assert_eq!(answer.status(), 200);
+    let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32_000)));
+    until("the run is ended", async || owner.of("DELETE").len() == 1).await;
+    assert!(!second.is_finished(), "the other request goes on");
+    assert!(owner.of("POST").contains(&owner.of("DELETE")[0]));
+    cancel(&other, "sk-a", &session, 8).await;
+    second.await.unwrap().unwrap();
+    until("both are ended", async || owner.of("DELETE").len() == 2).await;
+    // What the replicas tell each other of this is no value that a conversation could ask for.
+    for gateway in [&one, &other] {
+        let (_, metrics) = gateway.probe("metrics").await;
+        assert!(metrics.contains("\nknack_gateway_kept_known 0\n"), "{metrics}");
+    }
+}
