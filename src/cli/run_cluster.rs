@@ -42,6 +42,8 @@ const HUB_PATIENCE: Duration = Duration::from_mins(1);
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 /// See [`RETRY_FIRST`].
 const RETRY_LAST: Duration = Duration::from_secs(2);
+/// How long a person who stops a run waits until the hub knows: it ends a run without a caller by itself, somewhat later.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The label that distinguishes the hub's pods from others of the installation.
 const HUB_PODS: &str = "app.kubernetes.io/component=hub,app.kubernetes.io/name=knack";
 
@@ -83,7 +85,8 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     let result = executor.execute_shown(&request, &cancel, &show).await;
     if cancel.is_cancelled() {
         // The deletion of the execution is on its way; the process must not end before it is.
-        let _ = executor.cancel(&request.caller, request.id).await;
+        let ending = executor.cancel(&request.caller, request.id);
+        let _ = tokio::time::timeout(CANCEL_TIMEOUT, ending).await;
     }
     let result = result?;
     let saved = save(&args.files_dir, &result).await;

@@ -23,9 +23,11 @@ use super::state::ServingState;
 use super::term::{KnownState, Term};
 use crate::lease::LookRequest;
 
-/// How long a caller waits for an owner that is taking over: reading the journals of a full runtime takes seconds. The head of the
-/// answer to a run does not wait for it; those to look-ups do, for less than the 30 s that their callers wait.
+/// How long a run waits for an owner that is taking over: reading the journals of a full runtime takes seconds. The head of its
+/// answer does not wait for it.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
+/// The same for look-ups, whose callers ask again: most takeovers, those with few journals, are over by then.
+const LOOK_UP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs executions as Jobs of one SkillRuntime; see the module.
 #[derive(Debug)]
@@ -184,7 +186,7 @@ impl JobExecutor {
                 resolved.max_timeout.as_secs()
             )));
         }
-        let term = self.term().await?;
+        let term = self.term(TAKE_OVER_PATIENCE).await?;
         term.execute(request, &cancel, events).await
     }
 
@@ -193,7 +195,7 @@ impl JobExecutor {
     ///
     /// Errors: another replica owns the runtime; the execution is gone.
     pub async fn known(&self, caller: &str, id: ExecutionId) -> Result<Option<KnownExecution>, ExecutionError> {
-        let term = self.term().await?;
+        let term = self.term(TAKE_OVER_PATIENCE).await?;
         let known = term.known(caller, id)?;
         Ok(known.map(|state| KnownExecution { term, state }))
     }
@@ -216,11 +218,11 @@ impl JobExecutor {
         self.shutdown().await;
     }
 
-    /// The term, once this replica serves.
-    async fn term(&self) -> Result<Arc<Term>, ExecutionError> {
+    /// The term, once this replica serves, within `patience`.
+    async fn term(&self, patience: Duration) -> Result<Arc<Term>, ExecutionError> {
         let mut state = self.state.clone();
         let settled = state.wait_for(|state| !matches!(state, ServingState::TakingOver | ServingState::Unknown));
-        match tokio::time::timeout(TAKE_OVER_PATIENCE, settled).await {
+        match tokio::time::timeout(patience, settled).await {
             Ok(Ok(state)) => match &*state {
                 ServingState::Serving(term) => Ok(Arc::clone(term)),
                 ServingState::Standby { owner } => {
@@ -253,11 +255,13 @@ impl Executor for JobExecutor {
     }
 
     async fn get(&self, caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
-        self.term().await?.records.get(knack_execution::now(), caller, id)
+        let term = self.term(LOOK_UP_PATIENCE).await?;
+        term.records.get(knack_execution::now(), caller, id)
     }
 
     async fn cancel(&self, caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
-        self.term().await?.records.cancel(knack_execution::now(), caller, id)
+        let term = self.term(LOOK_UP_PATIENCE).await?;
+        term.records.cancel(knack_execution::now(), caller, id)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -267,6 +271,38 @@ impl Executor for JobExecutor {
             missing: None,
             notes: Vec::new(),
             concurrency: resolved.max_runs,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::jobs::spec::tests::resolved;
+
+    #[tokio::test(start_paused = true)]
+    async fn look_ups_do_not_wait_for_a_takeover() {
+        for state in [ServingState::TakingOver, ServingState::Unknown] {
+            let (_sender, state) = watch::channel(state);
+            let executor = JobExecutor {
+                resolved: Arc::new(ArcSwap::from_pointee(resolved())),
+                state,
+                look_request: LookRequest::default(),
+                shutdown: CancellationToken::new(),
+                retired: Arc::default(),
+                ownership: Mutex::default(),
+            };
+            let id = ExecutionId::new(knack_execution::now(), "r", 0, "c");
+            let nobody = Some(ExecutionError::NotOwner { owner: None });
+            let begun = Instant::now();
+            assert_eq!(executor.get("c", id).await.err(), nobody);
+            assert_eq!(executor.cancel("c", id).await.err(), nobody);
+            assert_eq!(begun.elapsed(), 2 * LOOK_UP_PATIENCE);
+            // A run that is asked for again waits, behind the head of its answer.
+            assert_eq!(executor.known("c", id).await.err(), nobody);
+            assert_eq!(begun.elapsed(), 2 * LOOK_UP_PATIENCE + TAKE_OVER_PATIENCE);
         }
     }
 }

@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode};
 use knack_execution::lines::{refusal_of_error, state_of_record};
 use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _};
-use knack_hub_api::{ExecutionPost, ExecutionState, HubRefusal, MountLine, RefusalCode};
+use knack_hub_api::{ExecutionPost, ExecutionState, HubRefusal, MountLine, RefusalCode, RuntimeName};
 use knack_serving::aside;
 use knack_serving::bodies::{HeldBody, Holding};
 use knack_skill::model::SkillRef;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::execution_answer::{AbortOnDrop, NoResult, RunAnswer, Stage};
-use super::{HubState, RefusalResponse, RuntimeQuery, granted};
+use super::{HubState, RefusalResponse, RuntimeQuery, granted, nobody};
 use crate::hub::admission::{self, Admission, MountedSkill};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, GrantedCaller};
@@ -346,9 +346,9 @@ pub(super) async fn read(
     query: Query<RuntimeQuery>,
     Path(id): Path<String>,
 ) -> Result<Json<ExecutionState>, RefusalResponse> {
-    let (executor, id) = known(&state, &caller, &query, &id).await?;
+    let (executor, id, runtime) = known(&state, &caller, &query, &id).await?;
     let record = executor.get(&caller.key(), id).await;
-    let record = record.map_err(|error| RefusalResponse::new("executions", refusal_of_error(&error)))?;
+    let record = record.map_err(|error| unanswered(&error, &runtime))?;
     Ok(Json(state_of_record(&record)))
 }
 
@@ -359,10 +359,19 @@ pub(super) async fn cancel(
     query: Query<RuntimeQuery>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, RefusalResponse> {
-    let (executor, id) = known(&state, &caller, &query, &id).await?;
+    let (executor, id, runtime) = known(&state, &caller, &query, &id).await?;
     let ended = executor.cancel(&caller.key(), id).await;
-    ended.map_err(|error| RefusalResponse::new("executions", refusal_of_error(&error)))?;
+    ended.map_err(|error| unanswered(&error, &runtime))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The refusal of a look-up. While a replica takes the runtime over, nobody knows its executions: the caller asks again.
+fn unanswered(error: &ExecutionError, runtime: &RuntimeName) -> RefusalResponse {
+    let refusal = match error {
+        ExecutionError::NotOwner { owner: None } => nobody(runtime),
+        error => refusal_of_error(error),
+    };
+    RefusalResponse::new("executions", refusal)
 }
 
 async fn known(
@@ -370,7 +379,7 @@ async fn known(
     caller: &Caller,
     query: &Query<RuntimeQuery>,
     id: &str,
-) -> Result<(Arc<JobExecutor>, ExecutionId), RefusalResponse> {
+) -> Result<(Arc<JobExecutor>, ExecutionId, RuntimeName), RefusalResponse> {
     let granted = granted(state, caller, query, "executions").await?;
     // An id that is not valid cannot belong to an execution.
     let id: ExecutionId = id
@@ -381,5 +390,29 @@ async fn known(
         Some(executor) => executor,
         None => executor(state, &granted).map_err(|refusal| RefusalResponse::new("executions", refusal))?,
     };
-    Ok((executor, id))
+    Ok((executor, id, granted.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::response::IntoResponse as _;
+    use http::header;
+
+    use super::*;
+
+    #[test]
+    fn a_look_up_in_a_takeover_is_to_come_again_and_one_elsewhere_is_sent_to_the_owner() {
+        let runtime = RuntimeName::new("run", "default");
+        for (owner, status, retry_after) in [
+            (None, StatusCode::SERVICE_UNAVAILABLE, Some("1")),
+            (Some("https://o:1".to_owned()), StatusCode::MISDIRECTED_REQUEST, None),
+        ] {
+            let answer = unanswered(&ExecutionError::NotOwner { owner }, &runtime).into_response();
+            let told = answer.headers().get(header::RETRY_AFTER);
+            let told = told.map(|value| value.to_str().unwrap());
+            assert_eq!((answer.status(), told), (status, retry_after));
+        }
+        let answer = unanswered(&ExecutionError::Gone, &runtime).into_response();
+        assert_eq!(answer.status(), StatusCode::GONE);
+    }
 }

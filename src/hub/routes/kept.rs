@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::stream_reader::StreamReader;
-use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted};
+use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted, nobody};
 use crate::hub::auth::{Caller, GrantedCaller};
 use crate::hub::kept::ValueOwner;
 use crate::jobs::JobExecutor;
@@ -163,10 +163,7 @@ async fn here(
     query: &Query<RuntimeQuery>,
 ) -> Result<(Arc<JobExecutor>, GrantedCaller, ValueOwner), RefusalResponse> {
     let granted = granted(state, caller, query, "kept").await?;
-    let nobody = || {
-        let text = format!("no replica of the hub owns SkillRuntime {} now", granted.name);
-        refused(HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1))
-    };
+    let nobody = || refused(nobody(&granted.name));
     let executor = state.executors.get(&granted.name).ok_or_else(nobody)?;
     if !executor.is_owner() {
         return Err(match executor.other_owner() {

@@ -165,6 +165,12 @@ fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, HubRefusal>
     })
 }
 
+/// Why nothing is known of a runtime at this moment, and nobody else can be asked.
+fn nobody(runtime: &RuntimeName) -> HubRefusal {
+    let text = format!("no replica of the hub owns SkillRuntime {runtime} now");
+    HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
+}
+
 /// The runtime of a query, if the caller may use it.
 async fn granted(
     state: &HubState,

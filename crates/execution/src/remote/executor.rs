@@ -318,6 +318,40 @@ async fn read(
     Err(HubError::Broken("it ended before the result".to_owned()))
 }
 
+/// How long a hub is asked to end an execution while it cannot: as long as one goes on without anybody waiting for it.
+const DELETE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Ends an execution, also at an owner that is still to come. Errors: it is not known, or nobody took it in time.
+async fn delete(client: &HubClient, mut owner: Option<Arc<String>>, path: &str) -> Result<(), HubError> {
+    let deadline = Instant::now() + DELETE_PATIENCE;
+    let (mut wait, mut redirects) = (WAIT_FIRST, 0);
+    loop {
+        let at = owner.as_ref().map(|owner| owner.as_str());
+        let Err(error) = client.delete(at, path).await else {
+            return Ok(());
+        };
+        let is_redirect = matches!(&error, HubError::Refused(refusal) if refusal.code == RefusalCode::NotOwner);
+        if !is_redirect && !error.is_transient() {
+            return Err(error);
+        }
+        let (next, after) = match &error {
+            HubError::Refused(refusal) => (refusal.owner.clone(), refusal.retry_after_seconds),
+            _ => (None, None),
+        };
+        owner = next.map(Arc::new);
+        redirects += u32::from(owner.is_some());
+        if owner.is_some() && redirects <= REDIRECTS_AT_ONCE {
+            continue;
+        }
+        let pause = after.map_or(wait, Duration::from_secs);
+        wait = (wait * 2).min(WAIT_MAX);
+        if Instant::now() + pause >= deadline {
+            return Err(error);
+        }
+        tokio::time::sleep(jitter(pause)).await;
+    }
+}
+
 /// Deletes the execution at the hub when its caller leaves before its end.
 struct DeleteOnDrop<'e> {
     client: &'e HubClient,
@@ -336,8 +370,7 @@ impl Drop for DeleteOnDrop<'_> {
         };
         let (client, owner, path) = (self.client.clone(), self.owner.load_full(), self.path.clone());
         runtime.spawn(async move {
-            let owner = owner.as_ref().map(|owner| owner.as_str());
-            if let Err(error) = client.delete(owner, &path).await {
+            if let Err(error) = delete(&client, owner, &path).await {
                 // Nothing is lost: an execution without a waiter is cancelled by the hub after 30 s.
                 tracing::debug!(%error, "an abandoned execution was not deleted");
             }
@@ -396,12 +429,8 @@ impl Executor for RemoteExecutor {
     }
 
     async fn cancel(&self, _caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
-        let path = self.path(id);
-        self.at_owner(|owner| {
-            let path = path.clone();
-            async move { self.client.delete(owner.as_deref(), &path).await }
-        })
-        .await
+        let deleted = delete(&self.client, self.owner.load_full(), &self.path(id)).await;
+        deleted.map_err(plain)
     }
 
     fn now(&self) -> Duration {

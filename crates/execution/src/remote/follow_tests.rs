@@ -69,10 +69,13 @@ async fn server(pair: &CertifiedKey<KeyPair>, answer: String, posts: Posts) -> u
             let count = stream.read(&mut piece).await.unwrap();
             request.extend_from_slice(&piece[..count]);
             let text = String::from_utf8_lossy(&request);
-            if let Some((_, body)) = text.split_once("\r\n\r\n")
-                && let Ok(body) = serde_json::from_str::<Value>(body)
-            {
-                break body;
+            if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                if let Ok(body) = serde_json::from_str::<Value>(body) {
+                    break body;
+                }
+                if head.starts_with("DELETE ") {
+                    break json!("DELETE");
+                }
             }
         };
         posts.lock().unwrap().push(body);
@@ -259,4 +262,38 @@ async fn an_id_that_is_ahead_of_the_hubs_clock_is_invalid_unless_it_may_have_run
         assert_eq!(result.unwrap_err(), expected);
         assert!(executor.now() < request.id.time(), "the hub's clock is known");
     }
+}
+
+/// A refusal of a look-up or of an end.
+fn refused(status: &str, body: &Value) -> String {
+    let body = body.to_string();
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[tokio::test]
+async fn an_execution_is_ended_by_the_owner_that_takes_it_over() {
+    let (pair, posts) = (authority(), Posts::default());
+    let nobody = json!({"code": "unavailable", "message": "no replica owns it now", "retry_after_seconds": 1});
+    let another = json!({"code": "not_owner", "message": "m", "owner": "https://localhost:1"});
+    let ended = "HTTP/1.1 204 No Content\r\n\r\n".to_owned();
+    let mut ports = Vec::new();
+    for answer in [
+        refused("503 Service Unavailable", &nobody),
+        refused("421 Misdirected Request", &another),
+    ] {
+        ports.push(server(&pair, answer, Arc::clone(&posts)).await);
+    }
+    ports.push(0);
+    ports.push(server(&pair, ended, Arc::clone(&posts)).await);
+    let id = ExecutionId::new(crate::now(), "r", 0, "c");
+    assert_eq!(executor(&pair, ports).cancel("cli", id).await, Ok(()));
+    assert_eq!(*posts.lock().unwrap(), vec![json!("DELETE"); 3]);
+
+    let unknown = refused("404 Not Found", &json!({"code": "not_found", "message": "m"}));
+    let ports = vec![server(&pair, unknown, Arc::clone(&posts)).await];
+    let asked_once = executor(&pair, ports).cancel("cli", id).await;
+    assert_eq!(asked_once, Err(ExecutionError::NotFound));
 }
