@@ -230,7 +230,16 @@ impl AnswerFacts {
         update(&mut self.id, text_at(src, top, &["id"]));
         update(&mut self.model, text_at(src, top, &["model"]));
         self.reasons(src, top, "choices", "finish_reason");
-        let number = |keys: &[&str]| number_at(src, json::get(src, top, "usage")?, keys);
+        let is_object = |span: &Span| json::kind(src, *span) == Some(json::ValueKind::Object);
+        // Groq's streams have it in a member of theirs, Moonshot's in the choice.
+        let within = || {
+            let choice = json::first_element(src, json::get(src, top, "choices")?);
+            let of_choice = choice.and_then(|choice| json::get(src, choice, "usage"));
+            json::path(src, top, &["x_groq", "usage"]).or(of_choice)
+        };
+        let usage = json::get(src, top, "usage").filter(is_object);
+        let usage = usage.or_else(|| within().filter(is_object));
+        let number = |keys: &[&str]| number_at(src, usage?, keys);
         update(&mut self.usage.input, number(&["prompt_tokens"]));
         update(&mut self.usage.output, number(&["completion_tokens"]));
         update(

@@ -83,6 +83,28 @@ fn whole_answers_of_each_format_give_id_model_reason_and_usage() {
 }
 
 #[test]
+fn usage_of_chat_is_read_where_single_providers_have_it() {
+    let usage = r#"{"prompt_tokens":7,"completion_tokens":3}"#;
+    let chunks = [
+        format!(r#"{{"id":"c","model":"m","choices":[{{"finish_reason":"stop"}}],"x_groq":{{"usage":{usage}}}}}"#),
+        format!(
+            r#"{{"id":"c","model":"m","choices":[{{"finish_reason":"stop","usage":{usage}}}],"x_groq":{{"id":"r"}}}}"#
+        ),
+        format!(
+            r#"{{"id":"c","model":"m","choices":[{{"finish_reason":"stop","usage":{{"prompt_tokens":1}}}}],"usage":{usage}}}"#
+        ),
+        format!(r#"{{"id":"c","model":"m","choices":[{{"finish_reason":"stop","usage":{usage}}}],"usage":null}}"#),
+    ];
+    for chunk in chunks {
+        assert_eq!(
+            read(Format::Chat, true, &format!("data: {chunk}\n\n")),
+            facts("c", "m", &["stop"], [Some(7), Some(3), None, None, None]),
+            "{chunk}"
+        );
+    }
+}
+
+#[test]
 fn streams_of_each_format_give_the_same() {
     let cases = [
         (

@@ -131,6 +131,33 @@ fn two_rounds(streams: bool) -> [Answer; 2] {
     ]
 }
 
+/// What hosted tools use is beside the usage, and a last round without usage takes nothing of the earlier ones.
+#[test]
+fn what_hosted_tools_use_is_summed_and_usage_is_kept() {
+    let uses = |searches: u32| value!({"web_search": {"num_requests": searches}, "image_gen": {"total_tokens": 7}});
+    for (last, all) in [(Some(uses(2)), 3), (None, 1), (Some(Value::Null), 1)] {
+        let mut first = snapshot("resp_1", "completed", &[call("skill_run", "call_1")]);
+        first["tool_usage"] = uses(1);
+        let mut second = snapshot("resp_2", "completed", &[message("msg_2", "5.")]);
+        second.as_object_mut().unwrap().remove("usage");
+        let times = if last.as_ref().is_some_and(Value::is_object) {
+            2
+        } else {
+            1
+        };
+        if let Some(last) = last {
+            second["tool_usage"] = last;
+        }
+        let answers = [json(&first.to_string()), json(&second.to_string())];
+        let got = response(&play_with(ASK, settings(), &answers));
+        assert_eq!(
+            got["tool_usage"],
+            value!({"web_search": {"num_requests": all}, "image_gen": {"total_tokens": 7 * times}})
+        );
+        assert_eq!(got["usage"]["total_tokens"], 12, "{got}");
+    }
+}
+
 #[test]
 fn a_loop_is_one_response_and_its_second_round_keeps_every_field() {
     for streams in [false, true] {

@@ -111,6 +111,17 @@ impl ChatCodec {
         }
     }
 
+    /// Takes the usage of a chunk or body, wherever it is: that at the top counts.
+    fn take_usage(&mut self, raw: &[u8], layout: &mut ChatLayout, parts: &mut Vec<FramePart>) {
+        let found: Vec<Span> = layout.usage_within(raw).chain(layout.usage(raw)).collect();
+        for usage in &found {
+            self.usage.report(usage.of(raw));
+        }
+        if !found.is_empty() {
+            layout.push(parts, FramePart::Usage, PartSource::Hidden);
+        }
+    }
+
     /// Errors: a piece of a call that never began.
     fn decode_delta(
         &mut self,
@@ -261,10 +272,7 @@ impl Codec for ChatCodec {
         }
         self.remember_identity(&raw, &layout);
         self.decode_delta(&raw, &mut layout, &mut parts)?;
-        if let Some(usage) = layout.usage(&raw) {
-            self.usage.report(usage.of(&raw));
-            layout.push(&mut parts, FramePart::Usage, PartSource::Hidden);
-        }
+        self.take_usage(&raw, &mut layout, &mut parts);
         let reason = layout.reason(&raw).map(Cow::into_owned);
         if let Some(reason) = &reason {
             self.turn.stopped = true;
@@ -325,10 +333,7 @@ impl Codec for ChatCodec {
                 _ => {}
             }
         }
-        if let Some(usage) = layout.usage(&raw) {
-            self.usage.report(usage.of(&raw));
-            layout.push(&mut parts, FramePart::Usage, PartSource::Hidden);
-        }
+        self.take_usage(&raw, &mut layout, &mut parts);
         self.turn.stopped = true;
         self.turn.gathered = raw.len();
         let reason = layout.reason(&raw).is_none_or(|reason| runnable(&reason));

@@ -22,6 +22,7 @@ pub(super) struct Choice {
     pub(super) logprobs: Option<Span>,
     /// The member of that name where it is null.
     pub(super) no_logprobs: Option<Span>,
+    pub(super) usage: Option<Span>,
     /// Whether the frame itself is the message: some servers answer without `choices`.
     pub(super) at_root: bool,
 }
@@ -62,6 +63,7 @@ impl ChatLayout {
                 finish,
                 logprobs: logprobs.filter(|span| !json::is_null(raw, *span)),
                 no_logprobs: logprobs.filter(|span| json::is_null(raw, *span)),
+                usage: json::member(raw, &list, "usage").map(|member| member.value),
                 at_root: false,
             })
         });
@@ -84,6 +86,7 @@ impl ChatLayout {
             finish: json::member(raw, top, "finish_reason").map(|member| member.value),
             logprobs: None,
             no_logprobs: None,
+            usage: None,
             at_root: true,
         })
     }
@@ -97,6 +100,14 @@ impl ChatLayout {
     pub(super) fn usage(&self, raw: &[u8]) -> Option<Span> {
         self.value(raw, "usage")
             .filter(|span| json::kind(raw, *span) == Some(ValueKind::Object))
+    }
+
+    /// Where else usage is: Groq's streams have it in `x_groq` of the chunk that ends the choice, Moonshot's in that choice.
+    pub(super) fn usage_within(&self, raw: &[u8]) -> impl Iterator<Item = Span> {
+        let of_groq = self.value(raw, "x_groq").and_then(|groq| json::get(raw, groq, "usage"));
+        let of_choice = self.choice.as_ref().and_then(|choice| choice.usage);
+        let found = [of_groq, of_choice].into_iter().flatten();
+        found.filter(|span| json::kind(raw, *span) == Some(ValueKind::Object))
     }
 
     /// The finish reason unless absent or null.

@@ -38,6 +38,8 @@ pub(crate) struct ResponsesCodec {
     items: Vec<OutputItem>,
     gathered: usize,
     usage: UsageSum,
+    /// What hosted tools used.
+    tool_usage: UsageSum,
     /// The last terminal snapshot, or the body.
     end: Bytes,
     next_sequence: u64,
@@ -68,6 +70,7 @@ impl ResponsesCodec {
             items: Vec::new(),
             gathered: 0,
             usage: UsageSum::default(),
+            tool_usage: UsageSum::default(),
             end: Bytes::new(),
             next_sequence: 0,
             next_index: 0,
@@ -187,16 +190,20 @@ impl ResponsesCodec {
         self.restore.edits(src, snapshot, &self.identity, &mut edits);
         let items: Vec<&[u8]> = self.visible.values().map(Vec::as_slice).collect();
         let output = [b"[", items.join(&b","[..]).as_slice(), b"]"].concat();
-        let usage = self.usage.total();
+        for (key, sum) in [("usage", &self.usage), ("tool_usage", &self.tool_usage)] {
+            let Some(total) = sum.total() else { continue };
+            match json::get(src, snapshot, key) {
+                Some(own) => edits.replace(own, total),
+                // The last round may not say it.
+                None => edits.insert(1, [b"\"", key.as_bytes(), b"\":", total.as_slice(), b","].concat()),
+            }
+        }
         let mut set = |key: &str, value: &[u8]| {
             if let Some(own) = json::get(src, snapshot, key) {
                 edits.replace(own, value.to_vec());
             }
         };
         set("output", &output);
-        if let Some(usage) = &usage {
-            set("usage", usage);
-        }
         if ending == Ending::Limit {
             set("status", b"\"incomplete\"");
             // The nearest value of the enum (docs/design/wire-formats.md#limit-of-rounds).
@@ -207,11 +214,20 @@ impl ResponsesCodec {
 }
 
 /// Members of a snapshot that a loop has others of than its last round.
-const OF_ANSWER: [&str; 6] = ["created_at", "model", "output", "usage", "status", "incomplete_details"];
+const OF_ANSWER: [&str; 7] = [
+    "created_at",
+    "model",
+    "output",
+    "usage",
+    "tool_usage",
+    "status",
+    "incomplete_details",
+];
 
 impl Codec for ResponsesCodec {
     fn begin_round(&mut self) {
         self.usage.close_round();
+        self.tool_usage.close_round();
         let hidden: Vec<String> = self.unseen().collect();
         self.hidden.extend(hidden);
         self.rounds.push(std::mem::take(&mut self.state_id));

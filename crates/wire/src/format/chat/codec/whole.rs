@@ -40,6 +40,9 @@ impl ChatCodec {
         if !self.usage.single()
             && let Some(total) = self.usage.total()
         {
+            for usage in layout.usage_within(&raw) {
+                edits.replace(usage, total.clone());
+            }
             match layout.value(&raw, "usage") {
                 Some(span) => edits.replace(span, total),
                 None => edits.insert(

@@ -9,8 +9,9 @@ use crate::frame::push_data;
 use crate::json::{self, Edits, Span, ValueKind};
 
 impl ChatCodec {
-    /// Edits that every shown chunk needs: identity of round 1, no usage, no finish reason.
-    pub(super) fn common_edits(&self, raw: &[u8], layout: &ChatLayout, edits: &mut Edits) {
+    /// Edits that every shown chunk needs: identity of round 1, no finish reason, and usage in the one that ends the answer
+    /// only (`total`, if there is any).
+    fn common_edits(&self, raw: &[u8], layout: &ChatLayout, total: Option<&[u8]>, edits: &mut Edits) {
         for (key, value) in &self.first {
             if let Some(span) = layout.value(raw, key)
                 && span.of(raw) != value
@@ -18,12 +19,26 @@ impl ChatCodec {
                 edits.replace(span, value.clone());
             }
         }
-        if let Some(at) = layout.top.iter().position(|member| member.key.of(raw) == b"usage") {
-            if !self.wants_usage {
+        let mut set = |usage: Span, value: &[u8]| {
+            if usage.of(raw) != value {
+                edits.replace(usage, value.to_vec());
+            }
+        };
+        for usage in layout.usage_within(raw) {
+            set(usage, total.unwrap_or(b"null"));
+        }
+        let Some(at) = layout.top.iter().position(|member| member.key.of(raw) == b"usage") else {
+            return;
+        };
+        let usage = layout.top[at].value;
+        match total.filter(|_| layout.usage(raw).is_some()) {
+            // A client that asked gets a chunk of its own.
+            _ if self.wants_usage => set(usage, b"null"),
+            // Of a provider that has it beside the finish reason (Mistral, DeepSeek), clients read it there unasked.
+            Some(total) => set(usage, total),
+            None => {
                 let spans: Vec<Span> = layout.top.iter().map(json::Member::whole).collect();
                 edits.remove_item(&spans, at);
-            } else if !json::is_null(raw, layout.top[at].value) {
-                edits.replace(layout.top[at].value, "null");
             }
         }
     }
@@ -38,7 +53,7 @@ impl ChatCodec {
         out: &mut Vec<u8>,
     ) {
         let mut edits = Edits::new();
-        self.common_edits(raw, layout, &mut edits);
+        self.common_edits(raw, layout, None, &mut edits);
         let visible = |piece: &PartSource| {
             layout
                 .pieces
@@ -214,7 +229,7 @@ impl ChatCodec {
         }) = self.turn.stop.take()
         {
             let mut edits = Edits::new();
-            self.common_edits(&raw, &layout, &mut edits);
+            self.common_edits(&raw, &layout, self.usage.total().as_deref(), &mut edits);
             if let Some(choice) = &layout.choice {
                 if let Some(delta) = choice.message.filter(|_| !choice.members.is_empty()) {
                     edits.replace(delta, "{}");
@@ -268,8 +283,10 @@ impl ChatCodec {
                     edits.replace(span, value.clone());
                 }
             }
-            if usage.of(&raw) != total {
-                edits.replace(usage, total.to_vec());
+            for usage in layout.usage_within(&raw).chain([usage]) {
+                if usage.of(&raw) != total {
+                    edits.replace(usage, total.to_vec());
+                }
             }
             return push_data(out, &edits.apply(&raw));
         }

@@ -8,7 +8,7 @@ use super::ResponsesCodec;
 use crate::format::responses::item::{self, OutputItem};
 use crate::format::responses::snapshot::{ResponseIdentity, snapshot_of};
 use crate::format::{FramePart, Garbage, UnitKind};
-use crate::json::{self, Span};
+use crate::json::{self, Span, ValueKind};
 
 impl ResponsesCodec {
     pub(super) fn identify(&mut self, src: &[u8], snapshot: Span) {
@@ -124,6 +124,10 @@ impl ResponsesCodec {
         if let Some(usage) = json::get(src, snapshot, "usage").filter(|span| !json::is_null(src, *span)) {
             self.usage.report(usage.of(src));
             parts.push(FramePart::Usage);
+        }
+        let of_tools = json::get(src, snapshot, "tool_usage");
+        if let Some(usage) = of_tools.filter(|span| json::kind(src, *span) == Some(ValueKind::Object)) {
+            self.tool_usage.report(usage.of(src));
         }
         self.end = Bytes::copy_from_slice(snapshot.of(src));
         self.state_id = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
