@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::support::{ALWAYS, Running, Start, client, start, with_sandbox, with_script};
 use super::talk::{Format, HIDDEN, Talk, events};
 
-const SCRIPT: &str = r#"
+pub(crate) const SCRIPT: &str = r#"
 turns:
   - user: add
     rounds:
@@ -42,7 +42,7 @@ pub(crate) struct Keeping<'a> {
 
 impl Keeping<'_> {
     /// The members of every request: what comes back is compared with them.
-    fn base(&self) -> Value {
+    pub(crate) fn base(&self) -> Value {
         json!({
             "model": "gpt-x", "stream": self.stream, "instructions": "Be brief.", "tool_choice": "auto",
             "tools": [{"type": "function", "name": "get_weather", "parameters": {"type": "object"}}],
@@ -106,7 +106,7 @@ impl Keeping<'_> {
     }
 
     /// What is read by id is what was shown, and the input is what was sent.
-    async fn is_as_shown(&self, shown: &Value, input: &[&str]) {
+    pub(crate) async fn is_as_shown(&self, shown: &Value, input: &[&str]) {
         let (status, text) = self.get(&shown["id"], "").await;
         assert_eq!(status, 200, "{text}");
         no_internals(&text);
@@ -142,7 +142,7 @@ pub(crate) fn said(item: &Value) -> String {
     }
 }
 
-fn no_internals(text: &str) {
+pub(crate) fn no_internals(text: &str) {
     for ours in HIDDEN {
         assert!(!text.contains(ours), "{ours} in {text}");
     }
@@ -390,42 +390,6 @@ async fn an_answer_that_is_named_by_its_items_has_its_hidden_turns() {
         let answer = knack.send(talk.request(&knack.url, &body)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert!(!knack.upstream()["input"].to_string().contains("load_skill"));
-    }
-    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
-}
-
-/// Nothing is injected into a response in the background. One that goes on from a loop is shown, and read, in the client's
-/// terms; a stream of it passes as it comes.
-#[tokio::test]
-async fn a_response_in_the_background_goes_on_from_a_loop() {
-    let knack = with_sandbox(SCRIPT).await;
-    for stream in [false, true] {
-        let client = Keeping { knack: &knack, stream };
-        let added = client.ask(json!({"input": "please add"})).await;
-        let next = json!({"input": "and then?", "background": true, "previous_response_id": added["id"]});
-        let then = client.ask(next).await;
-        let sent = knack.upstream();
-        assert_eq!(sent["instructions"], "Be brief.", "{sent}");
-        assert_eq!(sent["tools"].as_array().unwrap().len(), 1, "{sent}");
-        assert_ne!(
-            sent["previous_response_id"], added["id"],
-            "the provider keeps the loop under its last round's id"
-        );
-        if stream {
-            assert_eq!(then["previous_response_id"], sent["previous_response_id"]);
-            assert_eq!(
-                client.get(&then["id"], "?stream=true").await.0,
-                200,
-                "the provider's own"
-            );
-        } else {
-            assert_eq!(then["previous_response_id"], added["id"]);
-            client.is_as_shown(&then, &["and then?"]).await;
-        }
-        // The next turn goes on from it.
-        let next = json!({"input": "hello again", "previous_response_id": then["id"]});
-        let again = client.ask(next).await;
-        assert_eq!(again["previous_response_id"], then["id"]);
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }

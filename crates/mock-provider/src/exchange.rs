@@ -112,10 +112,14 @@ impl Exchange<'_> {
                 .extend(container_of(body).map(|container| ("container".to_owned(), container)));
         }
         let delivery = &step.stream;
+        let in_background = self.format == FormatName::Responses && body["background"] == true;
         if self.format == FormatName::Responses {
+            let is_read_again = in_background && received.stream;
+            let events = is_read_again.then(|| render::responses::events(&completion, body, delivery));
+            let response = render::responses::body(&completion, body);
             self.mock
                 .stored
-                .keep(body, whole, &render::responses::body(&completion, body));
+                .keep(body, whole, &response, events.unwrap_or_default());
         }
         if self.format == FormatName::Chat {
             self.mock.completions.keep(body, &render::chat::body(&completion));
@@ -124,6 +128,7 @@ impl Exchange<'_> {
             let body = match self.format {
                 FormatName::Chat => render::chat::body(&completion),
                 FormatName::Messages => render::messages::body(&completion)?,
+                FormatName::Responses if in_background => render::responses::queued(&completion, body),
                 FormatName::Responses => render::responses::body(&completion, body),
                 FormatName::Gemini => render::gemini::body(&completion)?,
             };
@@ -145,6 +150,20 @@ impl Exchange<'_> {
             }
         };
         Ok(self.deliver("text/event-stream; charset=utf-8", &frames, delivery))
+    }
+
+    /// Answers a request about a stored response: the events of one in the background, or JSON.
+    pub(super) fn stored(&self, method: &str, path: &str) -> Result<Response, Refusal> {
+        let stored = &self.mock.stored;
+        let Some(events) = stored.events(method, path, &self.query)? else {
+            return stored.serve(method, path, &self.query).map(|body| self.json(&body));
+        };
+        let delivery = Delivery::default();
+        let frames: Vec<Vec<u8>> = events
+            .iter()
+            .map(|(kind, event)| delivery::frame(Some(kind), &event.to_string(), delivery.line_end))
+            .collect();
+        Ok(self.deliver("text/event-stream; charset=utf-8", &frames, &delivery))
     }
 
     fn deliver(&self, content_type: &'static str, frames: &[Vec<u8>], delivery: &Delivery) -> Response {

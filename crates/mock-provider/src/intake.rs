@@ -11,7 +11,7 @@ use super::script::FormatName;
 pub(super) fn format_of(route: Route, headers: &[(String, String)]) -> FormatName {
     match route {
         Route::Complete(format) | Route::WrongMethod(format) | Route::CountTokens(format) => format,
-        Route::Stored | Route::Compact => FormatName::Responses,
+        Route::Stored | Route::ConversationItems | Route::Compact => FormatName::Responses,
         Route::Models | Route::Unknown if headers.iter().any(|(name, _)| name == "anthropic-version") => {
             FormatName::Messages
         }

@@ -16,6 +16,8 @@ pub(super) enum Route {
     Compact,
     /// A stored response (Responses): read, deleted or cancelled by its id.
     Stored,
+    /// The items of a conversation (Responses).
+    ConversationItems,
     /// Stored Chat completions: listed, read, updated or deleted.
     StoredChat,
     /// The list of models, in the dialect of the caller.
@@ -36,6 +38,8 @@ pub(super) fn route(method: &str, path: &str) -> Route {
         Route::Complete(FormatName::Responses)
     } else if method == "POST" && path.ends_with("/responses/compact") {
         return Route::Compact;
+    } else if method == "GET" && path.contains("/conversations/") && path.ends_with("/items") {
+        return Route::ConversationItems;
     } else if path.contains("/responses/") {
         return Route::Stored;
     } else if path.contains("/chat/completions/") || (method == "GET" && path.ends_with("/chat/completions")) {
@@ -185,6 +189,7 @@ mod tests {
             ("GET", "/v1/responses/resp_1", Route::Stored),
             ("POST", "/v1/responses/compact", Route::Compact),
             ("GET", "/v1/responses/compact", Route::Stored),
+            ("GET", "/v1/conversations/conv_1/items", Route::ConversationItems),
             ("GET", "/v1/chat/completions", Route::StoredChat),
             ("POST", "/v1/chat/completions/chatcmpl-1", Route::StoredChat),
             ("PUT", "/v1/chat/completions", Route::WrongMethod(FormatName::Chat)),

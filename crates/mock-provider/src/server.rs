@@ -164,11 +164,8 @@ async fn answer(State(mock): State<Mock>, request: Request) -> Response {
             "Not found: the mock serves chat/completions, responses, messages, models/{model}:generateContent, their token counts, and models",
         )),
         Route::WrongMethod(format) => Err(refusal_of(format, 405, "Method not allowed")),
-        Route::Stored => mock
-            .inner
-            .stored
-            .serve(method, path, query)
-            .map(|body| exchange.json(&body)),
+        Route::Stored => exchange.stored(method, path),
+        Route::ConversationItems => mock.inner.stored.items(path, query).map(|body| exchange.json(&body)),
         Route::StoredChat => mock
             .inner
             .completions

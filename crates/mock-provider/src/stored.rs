@@ -23,6 +23,8 @@ struct ConversationState {
     /// Items of the last request, without what was stored before.
     asked: Vec<Value>,
     response: Value,
+    /// Of a response in the background that was streamed: its events, which can be read again.
+    events: Vec<(String, Value)>,
 }
 
 /// States by the id of a response or of a conversation.
@@ -137,7 +139,7 @@ impl ConversationStates {
     }
 
     /// Keeps an answer, unless the request says otherwise. `whole` is what [`ConversationStates::whole`] gave.
-    pub(super) fn keep(&self, body: &Value, whole: &Value, response: &Value) {
+    pub(super) fn keep(&self, body: &Value, whole: &Value, response: &Value, events: Vec<(String, Value)>) {
         if body["store"] == false {
             return;
         }
@@ -148,6 +150,7 @@ impl ConversationStates {
             // `whole` was made of it, so every item is known.
             asked: resolved(&states, body).unwrap_or_default(),
             response: response.clone(),
+            events,
         };
         if states.len() >= MAX_STATES {
             states.clear();
@@ -177,6 +180,53 @@ impl ConversationStates {
         }))
     }
 
+    /// The events of a stored response that are asked for (`stream=true`), behind the one that `starting_after` names; `None`:
+    /// something else is asked for.
+    ///
+    /// Errors: it was not streamed in the background.
+    pub(super) fn events(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+    ) -> Result<Option<Vec<(String, Value)>>, Refusal> {
+        let id = path.rsplit_once("/responses/").map_or("", |(_, id)| id);
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(state) = states
+            .get(id)
+            .filter(|_| method == "GET" && asked(query, "stream") == Some("true"))
+        else {
+            return Ok(None);
+        };
+        if state.events.is_empty() {
+            return Err(Refusal::invalid(
+                "This response cannot be streamed: it was not created with background and stream.",
+            ));
+        }
+        let after = asked(query, "starting_after").and_then(|number| number.parse::<i64>().ok());
+        let is_behind = |event: &Value| event["sequence_number"].as_i64() > after;
+        Ok(Some(
+            state
+                .events
+                .iter()
+                .filter(|(_, event)| is_behind(event))
+                .cloned()
+                .collect(),
+        ))
+    }
+
+    /// A page of the items of a conversation. Errors: it is not known.
+    pub(super) fn items(&self, path: &str, query: &str) -> Result<Value, Refusal> {
+        let rest = path.rsplit_once("/conversations/").map_or("", |(_, rest)| rest);
+        let id = rest.split_once('/').map_or(rest, |(id, _)| id);
+        let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = states.get(id).ok_or_else(|| Refusal {
+            status: 404,
+            ..Refusal::invalid(format!("Conversation with id '{id}' not found."))
+        })?;
+        Ok(page(&listed(id, &state.items), query, "desc"))
+    }
+
     /// Answers `GET`, `DELETE` and `POST …/cancel` of a stored response.
     ///
     /// Errors: the response is not known, or the call is not one of these.
@@ -193,6 +243,11 @@ impl ConversationStates {
         match (method, verb) {
             ("GET", "") => Ok(state.response.clone()),
             ("GET", "input_items") => Ok(page(&listed(id, &state.asked), query, "desc")),
+            ("POST", "cancel") if state.response["background"] == true => {
+                let mut cancelled = state.response.clone();
+                cancelled["status"] = json!("cancelled");
+                Ok(cancelled)
+            }
             ("POST", "cancel") => Err(Refusal::invalid("Cannot cancel a synchronous response.")),
             ("DELETE", "") => {
                 states.remove(id);

@@ -22,4 +22,4 @@ pub use drive::{CallOutcome, Drive, DriveAction, DriveInput, DriveSettings, Driv
 pub use fault::Fault;
 pub use request::{Injection, Request, RequestFields, Tool};
 pub use route::{CallKind, Format, ModelRoute, Route, route};
-pub use stored::{ItemPage, ItemsAsked, SentRun, StoredForm};
+pub use stored::{ItemPage, ItemsAsked, SentRun, StoredEvents, StoredForm};

@@ -5,6 +5,7 @@
 //! terms.
 
 mod chat;
+mod events;
 mod items;
 
 use std::collections::{BTreeMap, HashSet};
@@ -17,6 +18,7 @@ use crate::shown_run::OWN_CALL;
 
 pub(crate) use chat::{FINISH, LOGPROBS, MESSAGE};
 pub use chat::{ListedCompletion, MessageChange, SentMessages, completions_page, list, list_elements, list_ids};
+pub use events::StoredEvents;
 pub(crate) use items::SentRuns;
 pub use items::{ItemsAsked, SentRun};
 
@@ -52,6 +54,10 @@ pub struct StoredForm {
     /// upstream as (Responses).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<SentRun>,
+    /// The upstream has the events of the response, and none of them is of a call of ours: it is in the background
+    /// (Responses).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub streams: bool,
     /// This is the note of rounds that the client was not shown: the id of the answer that they are parts of (Chat).
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub part_of: String,
@@ -77,7 +83,19 @@ impl StoredForm {
             rounds: Vec::new(),
             messages: None,
             runs: Vec::new(),
+            streams: false,
             part_of: String::new(),
+        }
+    }
+
+    /// The form of a stream in the background that goes on from other answers; `previous`: the client's own id of the last one,
+    /// as JSON.
+    pub(crate) fn in_background(previous: Option<String>) -> Self {
+        let member = previous.map(|id| ("previous_response_id".to_owned(), id));
+        Self {
+            members: member.into_iter().collect(),
+            streams: true,
+            ..Self::new()
         }
     }
 

@@ -15,20 +15,23 @@ mod provider_reader;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use futures::StreamExt as _;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::response::Parts;
 use http::{Method, StatusCode, Uri};
 use knack_memory::OverBudget;
 use knack_wire::history::SavedTurn;
-use knack_wire::{Fault, Format, StoredForm};
+use knack_wire::{Fault, Format, StoredEvents, StoredForm};
 
 use self::answer_path::{AnswerPath, StoredRequest};
 use self::held_page::{in_place_of, respond, too_busy};
 use self::provider_reader::{ProviderReader, is_json};
 use crate::http_server::budget::HeldBody;
 use crate::http_server::fault::fault;
+use crate::model_calls::exchange::coding;
 use crate::providers::provider::Api;
 use crate::providers::proxy;
 use crate::state::Gateway;
@@ -92,7 +95,9 @@ impl StoredAnswer {
             self.answer_path.behind.trim_end_matches('/'),
             self.answer_path.format,
         ) {
-            (&Method::GET, "", Format::Responses) if self.answer_path.asks_for_stream() => Ok(self.no_stream()),
+            (&Method::GET, "", Format::Responses) if self.answer_path.asks_for_stream() && !self.form().streams => {
+                Ok(self.no_stream())
+            }
             (&Method::GET, "/input_items", Format::Responses) => self.items(request).await,
             (&Method::GET, "/messages", Format::Chat) => self.messages(request).await,
             (&Method::DELETE, "", _) => self.delete(request).await,
@@ -128,6 +133,9 @@ impl StoredAnswer {
             set_path(&mut request, &path);
         }
         let answer = self.reader.pass(request).await;
+        if self.form().streams && is_event_stream(&answer) {
+            return Ok(self.events(answer));
+        }
         if !is_json(&answer) {
             return Ok(answer);
         }
@@ -137,6 +145,23 @@ impl StoredAnswer {
         };
         let shown = self.shown(&parts, &read);
         Ok(respond(parts, in_place_of(read, shown)?))
+    }
+
+    /// The events that the provider has of a response in the background.
+    fn events(&self, answer: Response) -> Response {
+        let events = StoredEvents::new(self.form().clone(), Some(self.answer_path.id.clone()));
+        let (mut parts, body) = answer.into_parts();
+        parts.headers.remove(CONTENT_LENGTH);
+        let pieces = (body.into_data_stream(), Some(events));
+        let shown = futures::stream::unfold(pieces, |(mut pieces, events)| async move {
+            let mut events = events?;
+            match pieces.next().await {
+                Some(Ok(piece)) => Some((Ok(events.push(&piece)), (pieces, Some(events)))),
+                Some(Err(error)) => Some((Err(error), (pieces, None))),
+                None => Some((Ok(events.rest()), (pieces, None))),
+            }
+        });
+        Response::from_parts(parts, Body::from_stream(shown))
     }
 
     /// The body for the client, made from the stored answer that was read, or from the provider's error.
@@ -200,6 +225,13 @@ impl StoredAnswer {
             );
         }
     }
+}
+
+/// Whether an answer is a stream of events that can be read.
+fn is_event_stream(answer: &Response) -> bool {
+    let kind = answer.headers().get(CONTENT_TYPE);
+    let is_events = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    is_events && coding(answer.headers()).is_none()
 }
 
 /// Sends a request on to another path and query.

@@ -8,7 +8,8 @@ use super::super::signature;
 use super::pieces_of;
 
 /// The members that a response echoes of its request, with the provider's defaults for those that the request leaves out.
-const ECHOES: [(&str, &str); 13] = [
+const ECHOES: [(&str, &str); 14] = [
+    ("background", "false"),
     ("instructions", "null"),
     ("max_output_tokens", "null"),
     ("metadata", "{}"),
@@ -33,8 +34,13 @@ pub(in super::super) fn body(completion: &Completion, request: &Value) -> Value 
     snapshot(completion, request, status, &output(completion, request))
 }
 
+/// The answer to a request in the background: the response is not there yet.
+pub(in super::super) fn queued(completion: &Completion, request: &Value) -> Value {
+    snapshot(completion, request, "queued", &[])
+}
+
 fn snapshot(completion: &Completion, request: &Value, status: &str, output: &[Value]) -> Value {
-    let done = status != "in_progress";
+    let done = !["in_progress", "queued"].contains(&status);
     let mut response = json!({
         "id": completion.id, "object": "response", "created_at": completion.created, "status": status, "error": null,
         "incomplete_details": null, "model": completion.model, "output": output,

@@ -19,6 +19,7 @@ use crate::frame::SseDecoder;
 use crate::json::Edits;
 use crate::request::{BACKGROUND, Injection, Request, RequestFields};
 use crate::route::{CallKind, Format};
+use crate::stored::{StoredEvents, StoredForm};
 
 /// Most bytes that are gathered of one turn: what must be echoed is held in memory, so it is bounded.
 pub(super) const MAX_TURN: usize = 8 << 20;
@@ -79,6 +80,8 @@ pub struct Drive {
     sorter: Sorter,
     /// The answer is not looked into.
     transparent: bool,
+    /// Of an answer that is not looked into, what its client can read later is put into its terms.
+    background: Option<StoredEvents>,
     state: DriveState,
     /// The body of the running round.
     body: Bytes,
@@ -162,6 +165,7 @@ impl Drive {
             codec,
             sorter,
             transparent,
+            background: None,
             state: DriveState::Waiting,
             body: Bytes::new(),
             round: 0,
@@ -217,6 +221,7 @@ impl Drive {
         if self.must_read() && !(self.injection.is_empty() && edits.is_empty()) {
             self.transparent = false;
         }
+        self.background = self.in_background(&edits);
         self.may_leave_out =
             !self.transparent && dialect(self.request.format()).adds_member(&self.request, &self.injection);
         self.may_go_without = (calls.is_empty() && self.can_go_without(&edits)).then(|| edits.clone());
@@ -261,8 +266,9 @@ impl Drive {
             }
             (DriveState::Reading, DriveInput::End) => self.end(now, out),
             (DriveState::Reading, DriveInput::Failed(_)) => self.fault(&Fault::new(502, LOST), out),
-            (DriveState::Passing { .. }, DriveInput::Body(bytes)) => out.push(DriveAction::ClientBytes(bytes)),
+            (DriveState::Passing { .. }, DriveInput::Body(bytes)) => self.pass(bytes, out),
             (DriveState::Passing { status, .. }, DriveInput::End) => {
+                self.pass_rest(out);
                 let end = if (200..300).contains(&status) {
                     EndKind::Passed
                 } else {
@@ -271,6 +277,7 @@ impl Drive {
                 self.finish_with(end, out);
             }
             (DriveState::Passing { stream, .. }, DriveInput::Failed(_)) => {
+                self.pass_rest(out);
                 let fault = self.named(&Fault::new(502, LOST));
                 if stream {
                     out.push(DriveAction::ClientBytes(fault.frame(self.request.format()).into()));
@@ -343,6 +350,17 @@ impl Drive {
             Format::Messages | Format::Gemini => false,
         };
         is_answered && reads
+    }
+
+    /// The events of a stream in the background whose request was changed. They are not read as those of a loop are: it may last
+    /// for hours, and its client may leave it and read on later.
+    fn in_background(&self, edits: &Edits) -> Option<StoredEvents> {
+        let is_stream = self.fields.stream && self.fields.closed == Some(BACKGROUND);
+        (self.transparent && is_stream && !edits.is_empty()).then(|| {
+            let own = self.request.present("previous_response_id");
+            let own = own.map(|id| String::from_utf8_lossy(self.request.bytes(id)).into_owned());
+            StoredEvents::new(StoredForm::in_background(own), None)
+        })
     }
 
     fn keep_alive_due(&self) -> Option<Duration> {

@@ -507,6 +507,7 @@ fn a_saved_survives_its_serial_form_and_another_shape_is_a_miss() {
                 is_result: true,
                 item: "{}".to_owned(),
             }],
+            streams: true,
             part_of: "resp_0".to_owned(),
         }),
     };

@@ -7,12 +7,13 @@ use bytes::Bytes;
 use super::{Drive, DriveState, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY};
 use crate::drive::refusal::is_of_our_tools;
 use crate::drive::sorter::Sorter;
-use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind};
+use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind, HiddenTurns};
 use crate::fault::Fault;
 use crate::format::{DecodedFrame, FramePart, dialect};
 use crate::frame::{SseDecoder, SseEvent};
 use crate::json::Edits;
 use crate::request::Injection;
+use crate::stored::StoredEvents;
 
 impl Drive {
     pub(super) fn head(&mut self, head: AnswerHead, now: Duration, out: &mut Vec<DriveAction>) {
@@ -30,6 +31,9 @@ impl Drive {
                 status: head.status,
                 stream: head.stream && good,
             };
+            if !(good && head.stream) {
+                self.background = None;
+            }
             self.head_sent = true;
             return out.push(DriveAction::ClientHead(ClientHead {
                 status: head.status,
@@ -62,6 +66,35 @@ impl Drive {
         self.decoder = SseDecoder::new();
         self.buffer.clear();
         self.state = DriveState::Reading;
+    }
+
+    /// Hands on bytes of an answer that is not looked into. A stream in the background is remembered with its first event: its
+    /// client may read it by its id from then on.
+    pub(super) fn pass(&mut self, bytes: Bytes, out: &mut Vec<DriveAction>) {
+        let Some(events) = &mut self.background else {
+            return out.push(DriveAction::ClientBytes(bytes));
+        };
+        let was_known = events.id().is_some();
+        let shown = events.push(&bytes);
+        if let Some(id) = events.id().filter(|_| !was_known) {
+            out.push(DriveAction::Remember(Box::new(HiddenTurns {
+                response_id: id.to_owned(),
+                state: id.to_owned(),
+                stored: Some(events.form().clone()),
+                ..HiddenTurns::default()
+            })));
+        }
+        if !shown.is_empty() {
+            out.push(DriveAction::ClientBytes(shown.into()));
+        }
+    }
+
+    /// Hands on what waits for the end of a line.
+    pub(super) fn pass_rest(&mut self, out: &mut Vec<DriveAction>) {
+        let rest = self.background.as_mut().map(StoredEvents::rest).unwrap_or_default();
+        if !rest.is_empty() {
+            out.push(DriveAction::ClientBytes(rest.into()));
+        }
     }
 
     /// Sends the same round again if that is allowed.
