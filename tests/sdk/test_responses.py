@@ -132,6 +132,25 @@ def test_a_stored_response_is_what_was_shown():
         is_stored_as_shown(then, "-3 C")
 
 
+def test_a_response_in_the_background_is_polled_and_streamed_again():
+    for way in (create, streamed):
+        mixed = way(asked("weather and sum"), tools=TOOLS)
+        done = way(results(mixed), previous_response_id=mixed.id, tools=TOOLS)
+        more = {**COMMON, "input": "which sum was it", "previous_response_id": done.id, "background": True}
+        begun = client.responses.create(**more)
+        equal((begun.status, begun.previous_response_id), ("queued", done.id))
+        ended = client.responses.retrieve(begun.id)
+        equal((ended.status, ended.output_text, ended.previous_response_id), ("completed", "It was 42.", done.id))
+        equal(client.responses.cancel(begun.id).previous_response_id, done.id)
+        live = list(client.responses.create(**more, stream=True))
+        response = live[-1].response
+        equal((response.output_text, response.previous_response_id), ("It was 42.", done.id))
+        # As after a connection that was lost behind the third event.
+        again = list(client.responses.retrieve(response.id, stream=True, starting_after=live[2].sequence_number))
+        equal(again, live[3:], "the events behind the third")
+        equal(len(list(client.responses.input_items.list(response.id))), 1, "what was sent")
+
+
 def test_a_stored_response_is_deleted():
     response = create(asked("add two numbers"))
     client.responses.delete(response.id)

@@ -41,6 +41,16 @@ for (const [format, model] of Object.entries(models)) {
     const answer = await generateText({ ...common, prompt: "weather and sum", tools: { get_weather }, stopWhen: isStepCount(3) });
     assert.equal(runs, 1);
     assert.match(answer.text, /Oslo has -3 C and the sum is 42\.$/);
+    // The next turn, as an application keeps its messages: the hidden run is in it, and nothing runs again.
+    const messages = [
+      { role: "user", content: "weather and sum" },
+      ...answer.responseMessages,
+      { role: "user", content: "which sum was it" },
+    ];
+    const next = await generateText({ ...common, messages, tools: { get_weather } });
+    assert.equal(next.text, "It was 42.");
+    assert.equal(runs, 1);
+    noInternals(next.response);
   };
 }
 
