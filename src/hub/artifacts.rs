@@ -1,6 +1,6 @@
 //! Artifacts: what the ConfigMaps of a skill hold, read once, verified, and kept in a bounded cache.
 //!
-//! A summary (digest, settings, list of files) is kept for every revision in use; content is kept while there is room and
+//! A summary (digest, settings, list of files) is kept for every revision in use ([`super::summaries`]); content is kept while there is room and
 //! read again when it is needed. Content that somebody uses counts in the process's memory budget until the last user is done
 //! with it, whether it is in the cache or not. A revision is known here only because a Skill's status named it ([`super::served_revision`]):
 //! what merely bears a skill's labels is never read.
@@ -13,13 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
-use knack_api::shared::Resources;
-use knack_api::skill_status::{EarlierRevision, PackagesStatus};
+use knack_api::skill_status::EarlierRevision;
+use knack_hub_api::ContentFile;
 use knack_hub_api::convert::overrides_to_line;
-use knack_hub_api::{ContentFile, Overrides};
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_packages::stated;
-use knack_skill::config::ConfigParam;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
 
@@ -27,6 +25,7 @@ use super::artifact_reads::{ArtifactReads, READS_AT_ONCE};
 use super::change_log::Change;
 use super::identity::reference;
 use super::served_revision::{ServedRevision, UnfitRevision};
+use super::summaries::{Summaries, Summary};
 use crate::api_call::call;
 use crate::events::Events;
 use crate::selection::declared_packages;
@@ -35,11 +34,6 @@ use crate::{artifact, hub::watch::Shared};
 /// Of the process's memory budget, the part for content that is kept: an eighth, 100 skills of 300 KiB under a limit of
 /// 512 MiB. Content is needed twice: when gateways fetch it, and when code runs.
 const CACHE_DIVISOR: usize = 8;
-/// The cost of a file besides its bytes.
-const FILE_BYTES: usize = 256;
-/// Superseded revisions of a skill whose summary is kept: requests in progress stay with the revision that they began
-/// with.
-const OLD_SUMMARIES: usize = 4;
 /// Locks of revisions that are being read for requests: two that share one wait for one another, which is seldom beside
 /// [`READS_AT_ONCE`].
 const STRIPES: usize = 8 * READS_AT_ONCE;
@@ -49,24 +43,6 @@ const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(10);
 /// Reason of the Event of a Skill whose ConfigMaps differ from its status.
 const SWAPPED: &str = "ArtifactSwapped";
-
-/// The description of one revision of a skill.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Summary {
-    /// The content of a status.
-    pub in_service: ServedRevision,
-    /// The spec's settings when this content was judged.
-    pub overrides: Overrides,
-    /// Resources that the spec asked for its pods.
-    pub resources: Option<Resources>,
-    /// Packages that it declares, if any. Read from its files: no status has them for a revision that
-    /// is no longer served but that requests started with.
-    pub packages: Option<PackagesStatus>,
-    /// Tools whose functions have configuration, by name.
-    pub config: Vec<(String, Vec<ConfigParam>)>,
-    /// Every file.
-    pub files: Vec<ContentFile>,
-}
 
 /// A revision with its content.
 #[derive(Debug)]
@@ -79,17 +55,6 @@ pub struct Content {
     pub skill: Option<Arc<LoadedSkill>>,
     /// Files by path.
     pub files: std::collections::BTreeMap<String, knack_skill::model::SkillFile>,
-}
-
-impl Summary {
-    /// What its content takes in memory.
-    pub fn bytes(&self) -> usize {
-        let of = |file: &ContentFile| {
-            let bytes = usize::try_from(file.size).unwrap_or(usize::MAX);
-            bytes.saturating_add(file.path.len() + FILE_BYTES)
-        };
-        self.files.iter().map(of).fold(0, usize::saturating_add)
-    }
 }
 
 impl Content {
@@ -167,10 +132,8 @@ struct Inner {
     table: Mutex<Table>,
 }
 
-#[derive(Default)]
 struct Table {
-    /// Newest last.
-    summaries: HashMap<SkillRef, Vec<Arc<Summary>>>,
+    summaries: Summaries,
     /// Revisions that are being read.
     reading: HashMap<SkillRef, Vec<RevisionRead>>,
     content: HashMap<(SkillRef, String), Arc<Content>>,
@@ -197,7 +160,12 @@ impl Artifacts {
                 cache: memory.part(memory.total_bytes() / CACHE_DIVISOR),
                 reads: ArtifactReads::within(memory),
                 stripes: std::array::from_fn(|_| tokio::sync::Mutex::default()),
-                table: Mutex::default(),
+                table: Mutex::new(Table {
+                    summaries: Summaries::within(memory),
+                    reading: HashMap::new(),
+                    content: HashMap::new(),
+                    order: VecDeque::new(),
+                }),
             }),
         }
     }
@@ -286,7 +254,7 @@ impl Artifacts {
     /// the status, not by what is being read: the reading begins only after the cluster state has the Skill.
     pub fn is_being_read(&self, id: &SkillRef) -> bool {
         let has_content = !self.in_service(id).is_empty();
-        has_content && !self.lock().summaries.contains_key(id)
+        has_content && self.lock().summaries.get(id).is_none()
     }
 
     /// Whether no read in progress can still change what is served of a revision: it was read and the views know of it, it is out
@@ -360,7 +328,7 @@ impl Artifacts {
             ids
         });
         let mut table = self.lock();
-        table.summaries.retain(|id, _| alive.contains(id));
+        table.summaries.retain(|id| alive.contains(id));
         let gone: Vec<_> = table
             .order
             .iter()
@@ -370,6 +338,11 @@ impl Artifacts {
         for key in gone {
             table.drop_content(&key);
         }
+    }
+
+    /// What the summaries of all skills take, bytes.
+    pub fn summary_bytes(&self) -> usize {
+        self.lock().summaries.bytes()
     }
 
     fn known(&self, id: &SkillRef, uid: &str, digest: &str) -> Option<Arc<Summary>> {
@@ -395,25 +368,11 @@ impl Artifacts {
 
     /// Keeps the summary of content, and the content itself if its room is in the cache.
     fn keep_in(&self, room: Option<ContentMemory>, mut content: Content) -> Arc<Content> {
-        let of = content.summary.in_service.clone();
+        let of = &content.summary.in_service;
         let key = (of.skill.clone(), of.revision.clone());
         let in_service = self.in_service(&of.skill);
         let mut table = self.lock();
-        let list = table.summaries.entry(of.skill.clone()).or_default();
-        if !list.iter().any(|summary| summary.in_service == of) {
-            list.push(Arc::clone(&content.summary));
-            let is_old = |summary: &Arc<Summary>| !in_service.contains(&summary.in_service);
-            let mut excess = list
-                .iter()
-                .filter(|summary| is_old(summary))
-                .count()
-                .saturating_sub(OLD_SUMMARIES);
-            list.retain(|summary| {
-                let goes = excess > 0 && is_old(summary);
-                excess -= usize::from(goes);
-                !goes
-            });
-        }
+        table.summaries.keep(&content.summary, &in_service);
         table.drop_content(&key);
         let is_cached = room.as_ref().is_some_and(|room| room.is_cached);
         content.share = room.map(|room| Arc::new(room.share));

@@ -15,8 +15,8 @@ use knack_skill::model::{ActivationMode, SkillRef};
 use knack_vocabulary::{CONDITION_READY, LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION, REASON_INVALID_SKILL};
 use kube::ResourceExt as _;
 
-use super::artifacts::Summary;
 use super::identity::reference;
+use super::summaries::Summary;
 use crate::selection::{Caller, Reason, Rejection, Scope, select};
 
 /// A complete state of a catalog.

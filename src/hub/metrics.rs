@@ -65,6 +65,7 @@ pub struct Metrics {
     pub kept_evicted: Counter,
     kept_values: Gauge,
     kept_bytes: Gauge,
+    summary_bytes: Gauge,
     memory_held: Gauge,
     memory_total: Gauge,
 }
@@ -88,6 +89,7 @@ impl Default for Metrics {
             kept_evicted: Counter::default(),
             kept_values: Gauge::default(),
             kept_bytes: Gauge::default(),
+            summary_bytes: Gauge::default(),
             memory_held: Gauge::default(),
             memory_total: Gauge::default(),
         };
@@ -162,8 +164,13 @@ impl Metrics {
             self.kept_bytes.clone(),
         );
         registry.register(
+            "skill_summary_bytes",
+            "Bytes of the lists of files and tools of all Skills, estimated; a quarter of the memory budget at most is counted in it",
+            self.summary_bytes.clone(),
+        );
+        registry.register(
             "memory_held_bytes",
-            "Bytes of the memory budget in use: request bodies, waiting runs, results, content of skills",
+            "Bytes of the memory budget in use: request bodies, waiting runs, results, content and lists of skills",
             self.memory_held.clone(),
         );
         registry.register(
@@ -214,6 +221,11 @@ impl Metrics {
     pub fn kept(&self, values: usize, bytes: usize) {
         self.kept_values.set(i64::try_from(values).unwrap_or(i64::MAX));
         self.kept_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the bytes that summaries of skills take.
+    pub fn summaries(&self, bytes: usize) {
+        self.summary_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
     /// Sets the bytes that are held of the memory budget.

@@ -34,6 +34,7 @@ pub mod server;
 pub mod settings;
 mod skill_metrics;
 pub mod start;
+pub mod summaries;
 mod trace;
 pub mod watch;
 

@@ -60,6 +60,7 @@ pub struct HubProbes {
     metrics: Arc<Metrics>,
     memory: MemoryBudget,
     kept: Arc<KeptStore>,
+    artifacts: Artifacts,
     draining: AtomicBool,
 }
 
@@ -76,6 +77,7 @@ impl Probes for HubProbes {
 
     fn metrics(&self) -> String {
         self.metrics.memory(self.memory.held_bytes(), self.memory.total_bytes());
+        self.metrics.summaries(self.artifacts.summary_bytes());
         let (values, bytes) = self.kept.usage();
         self.metrics.kept(values, bytes);
         self.metrics.text()
@@ -121,6 +123,7 @@ impl Hub {
             metrics: Arc::clone(&metrics),
             memory: memory.clone(),
             kept: Arc::clone(&kept),
+            artifacts: artifacts.clone(),
             draining: AtomicBool::new(false),
         });
         let state = HubState {

@@ -359,6 +359,8 @@ impl Follower {
 const COMPILED_TEXTS: usize = 2;
 /// Bytes of a compiled skill beside its text: names, indices, schemas of its tools.
 const COMPILED_BYTES: usize = 4 << 10;
+/// Bytes of a file of a skill beside its path and its content: the hub's list of it, and its entries in the maps.
+const FILE_BYTES: usize = 256;
 
 impl Follower {
     /// Chooses the sources to serve: the present ones if there is memory for them. If there is none at this moment, those that were
@@ -393,12 +395,12 @@ impl Follower {
 
     /// Takes from the budget what the catalog of the present sources will hold.
     fn pay_for_catalog(&mut self) -> Result<(), OverBudget> {
-        let text = |source: &SkillSource| source.files.get(SKILL_MD).map_or(0, |file| file.bytes.len());
-        let bytes = self
-            .sources
-            .values()
-            .map(|known| COMPILED_TEXTS * text(&known.source) + COMPILED_BYTES)
-            .sum();
+        let of = |source: &SkillSource| {
+            let text = source.files.get(SKILL_MD).map_or(0, |file| file.bytes.len());
+            let list: usize = source.files.keys().map(|path| path.len() + FILE_BYTES).sum();
+            COMPILED_TEXTS * text + list + COMPILED_BYTES
+        };
+        let bytes = self.sources.values().map(|known| of(&known.source)).sum();
         match &mut self.held {
             Some(held) => {
                 held.grow_to(bytes)?;
