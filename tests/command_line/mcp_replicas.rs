@@ -55,8 +55,8 @@ impl Owner {
     }
 }
 
-fn line(value: &impl serde::Serialize) -> Result<Bytes, Infallible> {
-    Ok(Bytes::from(serde_json::to_string(value).unwrap() + "\n"))
+fn line(value: &impl serde::Serialize) -> Bytes {
+    Bytes::from(serde_json::to_string(value).unwrap() + "\n")
 }
 
 async fn follow(State(owner): State<Owner>) -> Response {
@@ -71,7 +71,7 @@ async fn follow(State(owner): State<Owner>) -> Response {
         Some((line(&next), news))
     });
     let first = futures::stream::iter(first.map(|next| line(&next)));
-    Body::from_stream(first.chain(news)).into_response()
+    Body::from_stream(first.chain(news).map(Ok::<_, Infallible>)).into_response()
 }
 
 async fn keep(State(owner): State<Owner>, Path((client, keys)): Path<(String, String)>, sealed: Bytes) -> StatusCode {
@@ -92,7 +92,7 @@ async fn run(State(owner): State<Owner>, Json(post): Json<ExecutionPost>) -> Res
         id: post.id,
     });
     let lines = futures::stream::iter([line(&accepted)]).chain(futures::stream::pending());
-    Body::from_stream(lines).into_response()
+    Body::from_stream(lines.map(Ok::<_, Infallible>)).into_response()
 }
 
 async fn end(State(owner): State<Owner>, Path(id): Path<String>) -> StatusCode {
