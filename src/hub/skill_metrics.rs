@@ -1,7 +1,7 @@
 //! Uses of skills: what gateways report, added up.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use knack_hub_api::UseLine;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -11,8 +11,14 @@ use prometheus_client::registry::Registry;
 
 /// Most skills with series of their own, at all runtimes together: more than a cluster usefully has, and what Prometheus bears.
 const SKILLS_MAX: usize = 10_000;
+/// Skills that have series before their first use, at all runtimes together: of more, most are never used, and each is 5 lines of
+/// every scrape.
+const UNUSED_MAX: usize = 1_000;
 /// The label of skills beyond [`SKILLS_MAX`], and of those that a runtime does not serve.
 const OTHER: &str = "other";
+
+/// The uses of a skill, in the order of [`UseLine`]'s fields.
+const USES: [&str; 4] = ["carried", "loaded", "ran", "failed"];
 
 /// Labels of a use of a skill.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,15 +59,37 @@ impl SkillUses {
         );
     }
 
+    /// Gives skills that a runtime serves their series: Prometheus sees no increase in a counter that begins with its first count.
+    pub fn serve(&self, runtime: &str, skills: impl IntoIterator<Item = String>) {
+        let mut known = self.known();
+        for skill in skills {
+            if known.len() >= UNUSED_MAX {
+                return;
+            }
+            let labels = SkillLabels {
+                runtime: runtime.to_owned(),
+                skill,
+            };
+            if !known.contains(&labels) {
+                self.begin(&labels);
+                known.insert(labels);
+            }
+        }
+    }
+
+    /// Creates the series of a skill, with 0.
+    fn begin(&self, labels: &SkillLabels) {
+        for r#use in USES {
+            let SkillLabels { runtime, skill } = labels.clone();
+            drop(self.uses.get_or_create(&UseLabels { runtime, skill, r#use }));
+        }
+        drop(self.tokens.get_or_create(labels));
+    }
+
     /// Counts what a gateway reports of a skill at a runtime; `None`: of one that the runtime does not serve.
     pub fn count(&self, runtime: &str, skill: Option<&str>, line: &UseLine) {
         let labels = self.labels(runtime, skill);
-        for (name, count) in [
-            ("carried", line.carried),
-            ("loaded", line.loaded),
-            ("ran", line.ran),
-            ("failed", line.failed),
-        ] {
+        for (name, count) in USES.into_iter().zip([line.carried, line.loaded, line.ran, line.failed]) {
             if count > 0 {
                 let labels = UseLabels {
                     runtime: labels.runtime.clone(),
@@ -84,14 +112,19 @@ impl SkillUses {
         let Some(own) = skill.map(named) else {
             return named(OTHER);
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known();
         if !known.contains(&own) {
             if known.len() >= SKILLS_MAX {
                 return named(OTHER);
             }
+            self.begin(&own);
             known.insert(own.clone());
         }
         own
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeSet<SkillLabels>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -127,7 +160,40 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}");
         }
-        assert!(!text.contains("carried\""), "a use that never was has no series");
+        // Of a known skill every use has a series, so that the first one of its kind is an increase.
+        let unused = r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="carried"} 0"#;
+        assert!(text.lines().any(|found| found == unused), "{unused}");
         assert_eq!(text.matches("use=\"ran\"").count(), SKILLS_MAX + 1);
+    }
+
+    #[test]
+    fn a_skill_that_a_runtime_serves_has_its_series_before_its_first_use() {
+        let (uses, mut registry) = (SkillUses::default(), Registry::with_prefix("knack_hub"));
+        uses.register(&mut registry);
+        let told = || {
+            let mut text = String::new();
+            encode(&mut text, &registry).unwrap();
+            text
+        };
+        let series =
+            |name: &str| format!(r#"knack_hub_skill_uses_total{{runtime="team/small",skill="team/pdf",use="{name}"}}"#);
+        uses.serve("team/small", ["team/pdf".to_owned()]);
+        for name in USES {
+            let line = format!("{} 0", series(name));
+            assert!(told().lines().any(|found| found == line), "{line}");
+        }
+        let tokens = r#"knack_hub_skill_tokens_total{runtime="team/small",skill="team/pdf"} 0"#;
+        assert!(told().lines().any(|found| found == tokens), "{tokens}");
+        let used = UseLine {
+            failed: 1,
+            ..UseLine::default()
+        };
+        uses.count("team/small", Some("team/pdf"), &used);
+        // Another gateway reads the catalog: nothing is set back, and there is a bound.
+        let many = (0..2 * UNUSED_MAX).map(|number| format!("n/{number}"));
+        uses.serve("team/small", ["team/pdf".to_owned()].into_iter().chain(many));
+        let line = format!("{} 1", series("failed"));
+        assert!(told().lines().any(|found| found == line), "{line}");
+        assert_eq!(told().matches("use=\"ran\"").count(), UNUSED_MAX);
     }
 }

@@ -16,6 +16,7 @@ from render import documents, render
 NAMESPACE = "knack-system"
 UNIT_TESTS = os.path.join(HERE, "fixtures", "alerts.yaml")
 PAGE = os.path.join(ROOT, "docs", "kubernetes.md")
+OBSERVABILITY = os.path.join(ROOT, "docs", "observability.md")
 
 # A comparison of PromQL, and the one that takes the threshold to its other side. What stands in braces compares labels.
 COMPARISON = re.compile(r"\{[^}]*\}|(?P<sign>==|>=|<=|>|<) *(?P<number>[0-9.]+)")
@@ -263,6 +264,19 @@ def queries_of_the_dashboard_are_read_by_prometheus():
     return "%d queries" % len(queries)
 
 
+def the_query_for_skills_counts_the_first_use():
+    """The query of docs/observability.md sees the first use of a skill whose series began with 0, and not of one whose series begins with it."""
+    with open(OBSERVABILITY, encoding="utf-8") as file:
+        [query] = re.findall(r"`(sum by [^`]*knack_hub_skill_uses_total[^`]*)`", file.read())
+    series = 'knack_hub_skill_uses_total{skill="team/%s", use="ran"}'
+    asked = {"expr": "(%s) > bool 0" % query, "eval_time": "1h", "exp_samples": [
+        {"labels": '{skill="team/%s", use="ran"}' % skill, "value": value} for skill, value in (("begins-with-0", 1), ("begins-with-1", 0))]}
+    group = {"interval": "1m", "promql_expr_test": [asked], "input_series": [
+        {"series": series % "begins-with-0", "values": "0+0x10 1+0x60"}, {"series": series % "begins-with-1", "values": "_x11 1+0x60"}]}
+    with tempfile.TemporaryDirectory() as folder:
+        promtool("test", "rules", put_unit_tests(folder, [], [group]))
+
+
 def grafana_reads_the_dashboard():
     """With the types that Grafana makes from its own schemas (grafana/main.go)."""
     return run([os.environ["DASHBOARD_READER"]], stdin=json.dumps(dashboard())).strip()
@@ -276,7 +290,8 @@ def tests(report):
     report.check("variables of the dashboard are defined and used", variables_are_defined_and_used)
     for name, test in (("alerts are accepted by promtool", rules_are_accepted), ("unit tests of alerts hold", unit_tests_hold),
                        ("unit tests of alerts sit at thresholds", unit_tests_sit_at_thresholds),
-                       ("queries of the dashboard are accepted by promtool", queries_of_the_dashboard_are_read_by_prometheus)):
+                       ("queries of the dashboard are accepted by promtool", queries_of_the_dashboard_are_read_by_prometheus),
+                       ("the query for uses of skills counts the first one", the_query_for_skills_counts_the_first_use)):
         if promtool_path():
             report.check(name, test)
         else:

@@ -14,6 +14,7 @@ use http::{HeaderMap, header};
 use knack_hub_api::{
     CatalogLine, HEADER_PROTOCOL, HubRefusal, NDJSON, PROTOCOL_MIN, PROTOCOLS, RefusalCode, RuntimeName,
 };
+use knack_skill::model::SkillRef;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -54,6 +55,10 @@ pub(super) async fn catalog(
     let version = *changes.borrow_and_update();
     let view = state.views.get(version, &granted.name, granted.sees.as_deref());
     let view = view.ok_or_else(|| RefusalResponse::new("catalog", gone(&granted.name)))?;
+    state
+        .metrics
+        .skill_uses
+        .serve(&granted.name.to_string(), names(view.skills.keys()));
     let mut queue = VecDeque::new();
     let watched = crate::hub::watch::namespaces(&state.settings.watching());
     queue.extend(catalog_view::index(
@@ -88,6 +93,11 @@ fn protocol_with(headers: &HeaderMap) -> u32 {
         .get(HEADER_PROTOCOL)
         .and_then(|value| value.to_str().ok()?.parse().ok());
     PROTOCOLS.with(stated.unwrap_or(PROTOCOL_MIN))
+}
+
+/// Skills as reports of their uses name them.
+fn names<'a>(skills: impl Iterator<Item = &'a Arc<SkillRef>>) -> impl Iterator<Item = String> {
+    skills.map(|skill| format!("{}/{}", skill.namespace, skill.name))
 }
 
 fn gone(name: &RuntimeName) -> HubRefusal {
@@ -200,6 +210,11 @@ impl CatalogStream {
         let version = *self.changes.borrow_and_update();
         let StreamReader { state, granted, .. } = &self.reader;
         let view = state.views.get(version, &granted.name, granted.sees.as_deref())?;
+        let new = view
+            .skills
+            .keys()
+            .filter(|skill| !self.view.skills.contains_key(*skill));
+        state.metrics.skill_uses.serve(&granted.name.to_string(), names(new));
         self.queue.extend(catalog_view::changes(&self.view, &view, &seen));
         self.view = view;
         Some(())
