@@ -114,6 +114,8 @@ fn line(step: &Step) -> (u64, u64, String) {
             let mut text = format!("round {round}: ");
             match (status, failure.as_deref()) {
                 (_, Some("connect")) => text.push_str("no connection to the provider"),
+                (None, Some("timeout")) => text.push_str("no answer in time"),
+                (Some(status), Some("timeout")) => text.push_str(&format!("provider {status}, not complete in time")),
                 (_, Some(reason)) => text.push_str(&format!("the provider's answer: {reason}")),
                 (Some(status), None) => text.push_str(&format!("provider {status}")),
                 (None, None) => text.push_str("no answer"),
@@ -221,6 +223,10 @@ mod tests {
             {"step": "round", "round": 1, "begunMs": 1, "tookMs": 9, "firstByteMs": null, "status": null, "failure": "connect", "ended": true},
             {"step": "round", "round": 1, "begunMs": 99, "tookMs": 7, "firstByteMs": 3, "status": 200, "failure": "broken", "ended": true},
             {"step": "call", "round": 1, "tool": "run_code", "begunMs": 120, "tookMs": 80, "skill": null, "failed": null, "run": null},
+            {"step": "call", "round": 1, "tool": "run_code", "begunMs": 120, "tookMs": 80, "skill": null, "failed": null,
+             "run": {"id": "019a0c1e", "status": "cancelled", "start": null, "queuedMs": null, "programMs": null}},
+            {"step": "round", "round": 2, "begunMs": 205, "tookMs": 1800, "firstByteMs": null, "status": null, "failure": "timeout", "ended": true},
+            {"step": "round", "round": 2, "begunMs": 206, "tookMs": 1800, "firstByteMs": 9, "status": 200, "failure": "timeout", "ended": true},
             {"step": "round", "round": 2, "begunMs": 210, "tookMs": 5, "firstByteMs": null, "status": null, "failure": null, "ended": false},
         ]))
         .unwrap();
@@ -232,6 +238,9 @@ mod tests {
             "          1          9  round 1: no connection to the provider
          99          7  round 1: the provider's answer: broken, first byte after 3 ms
         120         80    run_code: not waited for
+        120         80    run_code: cancelled, execution 019a0c1e
+        205       1800  round 2: no answer in time
+        206       1800  round 2: provider 200, not complete in time, first byte after 9 ms
         210          5  round 2: no answer, not waited for
   and 3 further steps, which were not kept
 "

@@ -26,7 +26,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 pub use assemble::assemble;
 pub(crate) use config_args::ConfigArgs;
@@ -52,6 +51,7 @@ use clap::Args;
 use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, declare};
 use knack_registry::HistorySettings;
+use knack_serving::Stop;
 use knack_skill::catalog::Node;
 use knack_skill::model::{Packages as PackageNames, Skill};
 use tokio::net::TcpListener;
@@ -217,7 +217,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         host_policy: HostPolicy::LocalOnly,
         public_url: Some(format!("http://{address}")),
         materials: Materials::default(),
-        draining: AtomicBool::new(false),
+        stops: Stop::default(),
     });
     if let Some(uploads) = &uploads {
         uploads.run_by(&gateway);
@@ -413,17 +413,16 @@ async fn watch(
     } else {
         Node::Absent
     };
-    let (skills, broken) = (metrics.skills.clone(), metrics.broken_sources.clone());
+    let of_catalogs = metrics.of_catalogs();
     let on_change = move |snapshot: &Snapshot| {
         print_snapshot(snapshot);
         judged.files(snapshot.skills.clone());
-        skills.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
         let errors = snapshot
             .reports
             .iter()
             .filter(|report| report.level == ReportLevel::Error)
             .count();
-        broken.set(i64::try_from(errors).unwrap_or(i64::MAX));
+        of_catalogs(snapshot.names(), errors);
     };
     watch::watch(search.clone(), node, on_change).await.with_context(|| {
         let names: Vec<String> = search.paths.iter().map(|path| path.display().to_string()).collect();

@@ -141,14 +141,7 @@ impl Uploads for DevUploads {
             let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
                 return Response::new(Body::empty());
             };
-            let response = self.respond(call, parts, body, &base).await;
-            terminal::line(&format!(
-                "{} skills api | {} {}",
-                response.status().as_u16(),
-                parts.method,
-                parts.uri.path()
-            ));
-            response.map(Body::from)
+            self.respond(call, parts, body, &base).await.map(Body::from)
         }
         .boxed()
     }

@@ -9,7 +9,7 @@ use knack_gateway::http_server::server::Stopping;
 use serde_json::{Value, json};
 
 use super::observed::Observed;
-use super::support::{Start, client, start, with_script};
+use super::support::{Running, Start, client, start, with_sandbox, with_script};
 use super::talk::{ROWS, Talk};
 
 fn chat(text: &str, stream: bool) -> Value {
@@ -44,12 +44,69 @@ async fn a_client_that_leaves_in_mid_loop_ends_its_run() {
             count + 1,
             "{row:?}: no second round"
         );
-        // The round that was asked for is counted.
-        assert!(
-            lines.lines().last().unwrap().contains("| 1 round |"),
-            "{row:?}: {lines}"
-        );
+        // The round that was asked for is counted, and the run that its client did not wait for.
+        let line = lines.lines().last().unwrap();
+        assert!(line.contains("| 1 round | run_code: cancelled "), "{row:?}: {lines}");
+        let metric = format!(r#"knack_executions_total{{status="cancelled",start=""}} {}"#, count + 1);
+        assert!(knack.gateway.metrics_text().contains(&metric), "{row:?}: {metric}");
+        // The provider's part is over when its answer is, and the run has its id.
+        let steps = last_steps(&knack).await;
+        assert_eq!(steps[0]["ended"], true, "{row:?}: {steps}");
+        assert_eq!(steps[0]["failure"], Value::Null, "{row:?}: {steps}");
+        assert_eq!(steps[1]["run"]["id"], run.id.to_string(), "{row:?}: {steps}");
+        assert_eq!(steps[1]["run"]["status"], "cancelled", "{row:?}: {steps}");
     }
+}
+
+/// The steps of the last request, as `knack trace` gets them.
+async fn last_steps(knack: &Running) -> Value {
+    let kept = knack
+        .send(client().get(format!("{}/knack/v1/requests", knack.url)))
+        .await;
+    kept.json()["requests"].as_array().unwrap().last().unwrap()["steps"].clone()
+}
+
+#[tokio::test]
+async fn a_deadline_in_mid_loop_is_counted_as_the_runs_and_not_the_providers() {
+    let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'import time; time.sleep(30)'}}]}\n      - reply: {text: never}\n";
+    let knack = with_sandbox(script).await;
+    let answer = knack
+        .send(knack.chat(&chat("go", false)).header("x-stainless-timeout", "2"))
+        .await;
+    assert_eq!(answer.status, 504, "{}", answer.text);
+    let line = knack.told("504 chat").await;
+    assert!(line.contains("| run_code: timeout "), "{line}");
+    let metrics = knack.gateway.metrics_text();
+    assert!(
+        metrics.contains(r#"knack_executions_total{status="timeout",start=""} 1"#),
+        "{metrics}"
+    );
+    let steps = last_steps(&knack).await;
+    assert_eq!(
+        (&steps[0]["failure"], &steps[0]["status"]),
+        (&Value::Null, &json!(200)),
+        "{steps}"
+    );
+    assert_eq!(steps[1]["run"]["status"], "timeout", "{steps}");
+}
+
+#[tokio::test]
+async fn a_provider_that_is_too_late_took_the_time_that_was_waited() {
+    // It takes connections, and never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let knack = start(Start {
+        upstream: Some(format!("http://{}", silent.local_addr().unwrap())),
+        ..Start::default()
+    })
+    .await;
+    let answer = knack
+        .send(knack.chat(&chat("go", false)).header("x-stainless-timeout", "1"))
+        .await;
+    assert_eq!(answer.status, 504, "{}", answer.text);
+    knack.told("504 chat").await;
+    let steps = last_steps(&knack).await;
+    assert_eq!(steps[0]["failure"], "timeout", "{steps}");
+    assert!(steps[0]["tookMs"].as_u64().unwrap() >= 500, "{steps}");
 }
 
 /// Comes back once a new connection is refused, or a new request is.
@@ -153,6 +210,9 @@ async fn an_answer_that_outlasts_the_drain_is_cut() {
         .await
         .unwrap();
     assert!(end.is_err(), "{end:?}");
+    // It was not its client that left.
+    let line = knack.told("| shutdown |").await;
+    assert!(line.starts_with("200 chat") && !line.contains("client left"), "{line}");
     tokio::time::timeout(Duration::from_secs(20), &mut knack.server)
         .await
         .unwrap()

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -32,7 +31,7 @@ use knack_gateway::{Gateway, HostPolicy};
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
 use knack_memory::MemoryBudget;
 use knack_mock_provider::{MockServer, Script, spawn};
-use knack_serving::Bounds;
+use knack_serving::{Bounds, Stop};
 use knack_skill::catalog::Node;
 use knack_telemetry::Tracer;
 use knack_trust::Roots;
@@ -243,7 +242,7 @@ pub(crate) async fn start(options: Start) -> Running {
         public_url: (!options.on_cluster).then(|| format!("http://{address}")),
         skill_runs: SkillRuns::new(None),
         materials: Materials::default(),
-        draining: AtomicBool::new(false),
+        stops: Stop::default(),
     });
     if let Some(relay) = &relay {
         relay.run_by(&gateway);

@@ -277,6 +277,20 @@ async fn a_stream_that_dies_or_turns_to_garbage_ends_as_an_error_never_as_a_norm
             }
         }
     }
+    // Their status was sent before: they are told apart from answers that are whole.
+    knack.told_times(" stream | ", 8).await;
+    let metrics = knack.gateway.metrics_text();
+    for format in ["chat", "messages", "responses", "gemini"] {
+        for name in ["broken_answers_total", "requests_total"] {
+            let status = if name == "requests_total" {
+                ",status=\"200\""
+            } else {
+                ""
+            };
+            let line = format!("knack_gateway_{name}{{format=\"{format}\"{status}}} 2");
+            assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -147,6 +147,8 @@ async fn a_file_comes_is_read_and_goes_in_the_shapes_of_each_dialect_and_a_stran
         let stranger = Caller { key: "key-b", ..caller };
         let id = caller.upload("a folder/Data.CSV", b"a,b\n").await;
         assert!(id.starts_with("file_knack_"), "{id}");
+        let line = knack.told("200 files POST /v1/files | ").await;
+        assert!(!line.contains("skills:"), "{line}");
         let path = format!("/v1/files/{id}");
         let expected = match dialect {
             Dialect::OpenAi => json!({"id": id, "object": "file", "bytes": 4, "created_at": BEGIN,

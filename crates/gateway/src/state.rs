@@ -1,10 +1,11 @@
 //! The state that all requests of a gateway share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use http::request::Parts;
 use knack_execution::Executor;
+use knack_serving::Stop;
 use knack_telemetry::Tracer;
 
 use super::files::FileStore;
@@ -91,8 +92,8 @@ pub struct Gateway {
     pub host_policy: HostPolicy,
     /// Base of file URLs in tool texts, if this gateway's public URL is known.
     pub public_url: Option<String>,
-    /// Set when shutdown begins: `/readyz` turns to 503 so that no new traffic comes.
-    pub draining: AtomicBool,
+    /// How far its shutdown is: while it drains, `/readyz` is 503 so that no new traffic comes.
+    pub stops: Stop,
 }
 
 impl Gateway {
@@ -111,7 +112,7 @@ impl Gateway {
 
     /// Begins to drain.
     pub(crate) fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
+        self.stops.leave.cancel();
     }
 
     /// The metrics as they are now.
@@ -159,6 +160,11 @@ impl Gateway {
 
     /// Whether new traffic should go elsewhere.
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.stops.leave.is_cancelled()
+    }
+
+    /// Whether the drain is over, and answers that are still open are cut off.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.stops.cut.is_cancelled()
     }
 }

@@ -50,6 +50,8 @@ pub enum Failure {
     Unreadable,
     /// Its caller disconnected.
     Cancelled,
+    /// The process stopped.
+    Shutdown,
     /// A run that failed, by its status (`error`, `timeout`) or the executor's word.
     Run(&'static str),
     /// A call that got an error text without any run: no such tool, arguments that do not fit, a limit.
@@ -67,6 +69,7 @@ impl Failure {
             Self::Timeout => "timeout".to_owned(),
             Self::Unreadable => "unreadable".to_owned(),
             Self::Cancelled => "cancelled".to_owned(),
+            Self::Shutdown => "shutdown".to_owned(),
             Self::Run(word) => (*word).to_owned(),
             Self::Refused => "refused".to_owned(),
         }
@@ -150,8 +153,8 @@ pub struct ClientRequest {
     pub request_id: String,
     /// Status of the answer.
     pub status: u16,
-    /// True if the client left before the end.
-    pub left: bool,
+    /// Why its answer is not whole, where the status does not say it: the client left, or it broke after its head.
+    pub cut: Option<Failure>,
     /// Revision of the catalog.
     pub revision: String,
     /// Skills whose body was in the system text, with the reason for each.
@@ -180,11 +183,8 @@ pub fn served(of: &ClientRequest) -> Description {
         .put("knack.added_tokens", of.added_tokens)
         .put("knack.rounds", of.rounds);
     // A server is not to blame for what its client did wrong (HTTP conventions, status of a server span).
-    let failure = if of.left {
-        Some(Failure::Cancelled)
-    } else {
-        (of.status >= 500).then_some(Failure::Status(of.status))
-    };
+    let status = (of.status >= 500).then_some(Failure::Status(of.status));
+    let failure = of.cut.clone().or(status);
     attributes.describe(format!("POST {}", of.route), SpanRole::Server, failure.as_ref())
 }
 
@@ -272,8 +272,9 @@ pub fn round(asked: &ProviderRequest, answered: &ProviderOutcome, conventions: C
     attributes.describe(asked.name(), SpanRole::Client, failure_of(answered).as_ref())
 }
 
-/// A bad status says more than what followed from it, and the provider's own word more than what the gateway made of it.
-fn failure_of(answered: &ProviderOutcome) -> Option<Failure> {
+/// Why a round failed, if it did. A bad status says more than what followed from it, and the provider's own word more than what
+/// the gateway made of it.
+pub fn failure_of(answered: &ProviderOutcome) -> Option<Failure> {
     let status = answered.status.filter(|status| *status >= 400).map(Failure::Status);
     let reported = answered.answer.error.clone().map(Failure::Reported);
     status.or(reported).or_else(|| answered.failure.clone())

@@ -271,7 +271,7 @@ fn a_request_is_a_server_span_whose_fault_is_the_servers_only() {
         path: "/gw/v1/messages".to_owned(),
         request_id: "r1".to_owned(),
         status: 200,
-        left: false,
+        cut: None,
         revision: "abc".to_owned(),
         skills: vec!["ball (always)".to_owned()],
         added_tokens: 90,
@@ -294,23 +294,25 @@ fn a_request_is_a_server_span_whose_fault_is_the_servers_only() {
             "knack.rounds=2",
         ]
     );
-    for (status, left, expected) in [
-        (200, false, None),
-        (404, false, None),
-        (502, false, Some("502")),
-        (200, true, Some("cancelled")),
-        (499, true, Some("cancelled")),
+    for (status, cut, expected) in [
+        (200, None, None),
+        (404, None, None),
+        (502, None, Some("502")),
+        (200, Some(Failure::Cancelled), Some("cancelled")),
+        (499, Some(Failure::Cancelled), Some("cancelled")),
+        (503, Some(Failure::Shutdown), Some("shutdown")),
+        (200, Some(Failure::Broken), Some("broken")),
     ] {
         let span = served(&ClientRequest {
             status,
-            left,
+            cut: cut.clone(),
             ..of.clone()
         });
         let found = span.attributes.iter().find(|(name, _)| *name == "error.type");
         assert_eq!(
             found.map(|(_, value)| value.clone()),
             expected.map(Value::from),
-            "{status} {left}"
+            "{status} {cut:?}"
         );
         assert_eq!(span.failed, expected.is_some());
     }

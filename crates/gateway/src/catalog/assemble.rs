@@ -70,6 +70,12 @@ impl Snapshot {
 }
 
 impl Snapshot {
+    /// The names of its skills, as `namespace/name`.
+    pub fn names(&self) -> Vec<String> {
+        let ids = self.skills.iter().map(|skill| &skill.id);
+        ids.map(|id| format!("{}/{}", id.namespace, id.name)).collect()
+    }
+
     /// This snapshot with more skills: those of one caller. A name that a skill of this snapshot has stays its own; of the
     /// others the first keeps it.
     #[must_use]

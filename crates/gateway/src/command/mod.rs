@@ -21,6 +21,7 @@ use knack_execution::remote::RemoteExecutor;
 use knack_hub_api::RuntimeName;
 use knack_hub_api::client::HubClient;
 use knack_memory::MemoryBudget;
+use knack_serving::Stop;
 use knack_serving::probes::{self, Probes};
 use knack_telemetry::Tracer;
 use knack_trust::Roots;
@@ -225,7 +226,7 @@ fn assemble(
         host_policy: HostPolicy::Any,
         public_url: args.public_url.clone().map(|url| url.trim_end_matches('/').to_owned()),
         materials: Materials::default(),
-        draining: AtomicBool::new(false),
+        stops: Stop::default(),
     });
     registry.run_by(&gateway);
     let counts = || Arc::clone(&gateway.metrics.skill_uses);
@@ -333,15 +334,14 @@ async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 fn on_change(metrics: &Metrics, upstreams: Upstreams) -> impl Fn(&Snapshot) + Send + Sync + 'static {
-    let (skills, broken) = (metrics.skills.clone(), metrics.broken_sources.clone());
+    let of_catalogs = metrics.of_catalogs();
     move |snapshot: &Snapshot| {
-        skills.set(i64::try_from(snapshot.skills.len()).unwrap_or(i64::MAX));
         let errors = snapshot
             .reports
             .iter()
             .filter(|report| report.level == ReportLevel::Error)
             .count();
-        broken.set(i64::try_from(errors).unwrap_or(i64::MAX));
+        of_catalogs(snapshot.names(), errors);
         for refused in upstreams.follow(&snapshot.runtime.upstreams) {
             tracing::warn!(%refused, "an upstream of the SkillRuntime is not used");
         }

@@ -13,7 +13,7 @@ use crate::app::router;
 use crate::callers::client_auth::{self, ClientAccess};
 use crate::state::Gateway;
 pub use knack_serving::Stopping;
-use knack_serving::{Bounds, Serving, Stop};
+use knack_serving::{Bounds, Serving};
 
 /// Bounds of the listener.
 pub const BOUNDS: Bounds = Bounds {
@@ -77,7 +77,7 @@ pub async fn serve(service: Service, listener: TcpListener, stop: impl Future<Ou
         metrics: gateway.metrics.connections.clone(),
         beacon: None,
     };
-    let stops = Stop::default();
+    let stops = gateway.stops.clone();
     let mut serving = pin!(knack_serving::serve(listener, router, serving, stops.clone()));
     tokio::select! {
         () = &mut serving => {}

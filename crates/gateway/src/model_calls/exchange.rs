@@ -31,7 +31,8 @@ use crate::files::FileEntry;
 use crate::files::delivered;
 use crate::http_server::budget::Holding;
 use crate::providers::forwarded_headers::forward_response_headers;
-use crate::providers::upstream::certificate_fault;
+use crate::providers::upstream::{causes, certificate_fault};
+use crate::runs::run_history::EarlyEnd;
 use crate::runs::tools::ToolRunner;
 use crate::state::Gateway;
 use crate::telemetry::body_files::Recording;
@@ -320,6 +321,8 @@ impl Exchange {
         let Some(tools) = self.tools.clone() else { return };
         let response_id = self.known_id(self.drive.response_id());
         let cancel = self.cancel.get_or_insert_default().child_token();
+        // Its answer is complete: the time of the run is not the provider's.
+        self.round_over();
         let trace = self.trace.call(&call);
         self.log.timeline.called(&call, self.begun.elapsed());
         let run = tools.run(call, response_id, cancel, trace);
@@ -378,10 +381,11 @@ impl Exchange {
                 self.type_by(b"");
                 self.upstream = Upstream::Idle;
                 self.input(DriveInput::End);
+                self.body_ended();
             }
             ExchangeEvent::Chunk(Err(error)) => {
                 self.type_by(b"");
-                tracing::warn!(request_id = %self.log.request_id, error = %error.without_url(), "the provider closed the connection before the end of its answer");
+                tracing::warn!(request_id = %self.log.request_id, error = %causes(error), "the provider closed the connection before the end of its answer");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
                 self.log.timeline.over(Some("broken"), at);
@@ -441,7 +445,7 @@ impl Exchange {
     fn feed_no_answer(&mut self, error: reqwest::Error, at: Duration) {
         let refused = certificate_fault(&error);
         tracing::warn!(
-            request_id = %self.log.request_id, error = %error.without_url(),
+            request_id = %self.log.request_id, error = %causes(error),
             certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
         );
         self.upstream = Upstream::Idle;
@@ -449,6 +453,21 @@ impl Exchange {
         self.log.timeline.over(Some("connect"), at);
         // Asking again cannot help a certificate.
         self.input(refused.map_or(DriveInput::Failed(UpstreamFailure::Connect), DriveInput::Refused));
+    }
+
+    /// The provider's answer has ended. One that the loop rejects is closed with the reason, at the end.
+    fn body_ended(&mut self) {
+        let is_fault =
+            |action: &DriveAction| matches!(action, DriveAction::Finish(end) if matches!(end.end, EndKind::Fault(_)));
+        if !self.actions.iter().any(is_fault) {
+            self.round_over();
+        }
+    }
+
+    /// The open round is over, with its last byte.
+    fn round_over(&mut self) {
+        self.trace.over(None);
+        self.log.timeline.over(None, self.begun.elapsed());
     }
 
     fn input(&mut self, input: DriveInput) {
@@ -490,21 +509,31 @@ impl Exchange {
         }
     }
 
-    fn end_runs(&self) {
+    /// Ends the runs that nobody waits for any more, and has them noted.
+    fn end_runs(&mut self, why: EarlyEnd) {
         if let Some(cancel) = &self.cancel {
             cancel.cancel();
+        }
+        if self.running.is_some()
+            && let Some(tools) = &self.tools
+        {
+            tools.end_early(why);
+            self.running = None;
         }
     }
 
     async fn finish(&mut self, summary: DriveSummary) {
         self.keep_files(&self.known_id(&summary.response_id)).await;
-        self.end_runs();
+        self.end_runs(if self.late { EarlyEnd::Deadline } else { EarlyEnd::Left });
         self.upstream = Upstream::Idle;
-        self.running = None;
         self.finished = true;
         self.trace.end(&summary.end, self.late);
-        self.log.timeline.over(None, self.begun.elapsed());
+        let failure =
+            matches!(summary.end, EndKind::Fault(_)).then_some(if self.late { "timeout" } else { "unreadable" });
+        self.log.timeline.over(failure, self.begun.elapsed());
         self.log.rounds = summary.rounds;
+        self.log.broken =
+            (200..300).contains(&self.log.status) && matches!(summary.end, EndKind::Fault(_) | EndKind::Upstream(_));
         self.log.end = match summary.end {
             EndKind::Answer | EndKind::Passed => None,
             EndKind::Upstream(status) => Some(format!("provider answered {status}")),
@@ -519,7 +548,8 @@ impl Exchange {
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        self.end_runs();
+        let is_cut = self.gateway.is_cut();
+        self.end_runs(if is_cut { EarlyEnd::Shutdown } else { EarlyEnd::Left });
         self.log.duration = self.begun.elapsed();
         if let Some(tools) = &self.tools {
             let (executions, uses) = tools.take_notes();
@@ -528,17 +558,18 @@ impl Drop for Exchange {
         }
         if !self.finished {
             self.remember_left();
-            self.log.end = Some("client left".to_owned());
-            // The status that nginx uses for it; nothing was sent.
-            if self.log.status == 0 {
-                self.log.status = 499;
-            }
+            self.log.dropped(is_cut);
         }
         self.gateway
             .metrics
             .turn_store_bytes
             .set(i64::try_from(self.gateway.turn_store.usage().1).unwrap_or(i64::MAX));
-        self.trace.finish(&self.log, !self.finished);
+        let why = if is_cut {
+            genai::Failure::Shutdown
+        } else {
+            genai::Failure::Cancelled
+        };
+        self.trace.finish(&self.log, (!self.finished).then_some(&why));
         let Gateway {
             console,
             metrics,

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::forwarded_headers::{forward_request_headers, forward_response_headers};
 use super::provider::Api;
-use super::upstream::certificate_fault;
+use super::upstream::{causes, certificate_fault};
 use crate::http_server::fault::{error_format, fault, fault_of, set_request_id};
 use crate::state::Gateway;
 use crate::telemetry::log::RequestLog;
@@ -75,7 +75,7 @@ pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> R
         Err(error) => {
             let refused = certificate_fault(&error);
             tracing::warn!(
-                request_id = %passing.log.request_id, error = %error.without_url(),
+                request_id = %passing.log.request_id, error = %causes(error),
                 certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
             );
             passing.end(502, "no answer from the provider");
@@ -153,6 +153,7 @@ impl ForwardedRequest {
                 Some(Err(error)) => {
                     let status = passing.log.status;
                     passing.end(status, "the connection to the provider was lost");
+                    passing.log.broken = (200..300).contains(&status);
                     Some((Err(error.without_url()), (pieces, passing)))
                 }
                 None => {
@@ -167,11 +168,7 @@ impl ForwardedRequest {
 impl Drop for ForwardedRequest {
     fn drop(&mut self) {
         if !self.ended {
-            self.log.end = Some("client left".to_owned());
-            // The status that nginx uses for it; nothing was sent.
-            if self.log.status == 0 {
-                self.log.status = 499;
-            }
+            self.log.dropped(self.gateway.is_cut());
         }
         self.log.duration = self.begun.elapsed();
         std::mem::take(&mut self.log).publish(&*self.gateway.console, &self.gateway.metrics, &self.gateway.recent);

@@ -281,6 +281,25 @@ impl Upstreams {
     }
 }
 
+/// Why a provider gave no answer, for the log: the whole chain of causes, since the outermost one says only that a request was
+/// sent. The address is left out: it may hold a credential. It is not for callers: the innermost causes name what is behind the
+/// gateway.
+pub(crate) fn causes(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(&error);
+    while let Some(inner) = cause {
+        let said = inner.to_string();
+        // Some errors repeat their cause.
+        if !text.ends_with(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = inner.source();
+    }
+    text
+}
+
 /// The message to a caller about a provider whose certificate is not accepted; `None`: the error is about something else. The
 /// address is left out: it may be the operator's own.
 pub(crate) fn certificate_fault(error: &reqwest::Error) -> Option<Fault> {
@@ -325,6 +344,36 @@ mod tests {
 
     fn url(text: &str) -> BaseUrl {
         BaseUrl::parse(text).unwrap()
+    }
+
+    /// A closed port, a name that is none, and TLS to a server without: each is told apart, and the address with its key is not told.
+    #[tokio::test]
+    async fn the_log_says_why_a_provider_cannot_be_reached() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let plain = listener.local_addr().unwrap();
+        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = closed.local_addr().unwrap();
+        drop(closed);
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                use tokio::io::AsyncWriteExt as _;
+                let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+            }
+        });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        for (url, expected) in [
+            (format!("http://{port}/?key=sk-secret"), "Connection refused"),
+            ("http://provider.invalid/?key=sk-secret".to_owned(), "dns"),
+            (
+                format!("https://user:sk-secret@{plain}/?key=sk-secret"),
+                "corrupt message",
+            ),
+        ] {
+            let text = causes(client.get(&url).send().await.unwrap_err());
+            assert!(text.contains(expected), "{url}: {text}");
+            assert!(!text.contains("sk-secret"), "{text}");
+        }
     }
 
     #[test]

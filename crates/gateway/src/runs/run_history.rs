@@ -1,7 +1,7 @@
 //! The notes of every run for a history that outlives the process, if there is one.
 
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use knack_execution::{
@@ -65,6 +65,53 @@ const LOOKS: [Duration; 3] = [
     Duration::from_secs(1),
 ];
 
+/// Why runs end before they have a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum EarlyEnd {
+    /// Their client disconnected.
+    #[default]
+    Left,
+    /// Their request reached its deadline.
+    Deadline,
+    /// The gateway stopped.
+    Shutdown,
+}
+
+impl EarlyEnd {
+    /// The status of such a run, in logs and metrics.
+    pub(crate) const fn status(self) -> &'static str {
+        match self {
+            Self::Deadline => ExecutionStatus::Timeout.as_str(),
+            Self::Left | Self::Shutdown => "cancelled",
+        }
+    }
+
+    /// Status and error in the history, which has no status of its own for a run that was cancelled.
+    const fn noted(self) -> (ExecutionStatus, &'static str) {
+        match self {
+            Self::Left => (ExecutionStatus::Error, "ended: its client disconnected or cancelled the request"),
+            Self::Deadline => (ExecutionStatus::Timeout, "ended: its request reached its deadline"),
+            Self::Shutdown => (ExecutionStatus::Error, "ended: the gateway stopped"),
+        }
+    }
+}
+
+/// Why the runs of one request end early. Set before they are dropped; one that was not told is [`EarlyEnd::Left`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EarlyEnds(Arc<OnceLock<EarlyEnd>>);
+
+impl EarlyEnds {
+    /// Says why; the first word counts.
+    pub(crate) fn set(&self, end: EarlyEnd) {
+        let _ = self.0.set(end);
+    }
+
+    /// Why.
+    pub(crate) fn get(&self) -> EarlyEnd {
+        self.0.get().copied().unwrap_or_default()
+    }
+}
+
 /// A run that is noted: waiting now, and as ended in any case.
 #[derive(Debug)]
 pub(crate) struct NotedRun {
@@ -73,12 +120,20 @@ pub(crate) struct NotedRun {
     is_function: bool,
     granted: Vec<String>,
     begun: tokio::time::Instant,
+    early: EarlyEnds,
     has_ended: bool,
 }
 
 impl NotedRun {
-    /// Notes that a run waits. `render`: what its program writes where. `granted`: values that are never noted.
-    pub(crate) fn begin(history: Arc<dyn RunHistory>, mut run: RunNote, render: Render, granted: Vec<String>) -> Self {
+    /// Notes that a run waits. `render`: what its program writes where. `granted`: values that are never noted. `early`: why it
+    /// ends, if it is dropped.
+    pub(crate) fn begin(
+        history: Arc<dyn RunHistory>,
+        mut run: RunNote,
+        render: Render,
+        granted: Vec<String>,
+        early: EarlyEnds,
+    ) -> Self {
         run.input = hidden(&run.input, &granted);
         history.note(&run);
         Self {
@@ -87,6 +142,7 @@ impl NotedRun {
             is_function: matches!(render, Render::Function { .. }),
             granted,
             begun: tokio::time::Instant::now(),
+            early,
             has_ended: false,
         }
     }
@@ -116,12 +172,12 @@ impl NotedRun {
     }
 }
 
-/// A run whose caller leaves is dropped, and ends.
+/// A run that nobody waits for is dropped, and ends.
 impl Drop for NotedRun {
     fn drop(&mut self) {
         if !self.has_ended {
-            let text = "ended: its client disconnected or cancelled the request".to_owned();
-            self.finish(ExecutionStatus::Error, None, Some(text));
+            let (status, text) = self.early.get().noted();
+            self.finish(status, None, Some(text.to_owned()));
         }
     }
 }

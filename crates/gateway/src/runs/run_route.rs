@@ -35,6 +35,9 @@ use crate::providers::provider::Api;
 use crate::skills_api::upload_routes;
 use crate::skills_api::uploads::Uploads;
 use crate::state::Gateway;
+use crate::telemetry::log::SKILLS_API;
+use crate::telemetry::own_request::OwnRequest;
+use crate::telemetry::request_report::cut_copy;
 
 /// Where the request to the model goes.
 const CHAT: &str = "/v1/chat/completions";
@@ -83,10 +86,12 @@ pub(crate) async fn serve(
     if upload_routes::lacks_credential(uploads, &request) {
         return upload_routes::serve(&gateway, uploads, request).await;
     }
+    let own = OwnRequest::begin(SKILLS_API, request.method(), request.uri());
     let (parts, body) = request.into_parts();
     match accept(&gateway, &name, &call, &parts, body).await {
+        // Its request to the model is reported, under the same id.
         Ok(run) => answer(gateway, run),
-        Err(refused) => *refused,
+        Err(refused) => own.answered(&gateway, *refused),
     }
 }
 
@@ -222,6 +227,7 @@ fn chat(parts: &Parts, entry: &CatalogEntry, body: String, request_id: &str) -> 
     *request.extensions_mut() = parts.extensions.clone();
     request.extensions_mut().insert(RunOrigin {
         skill: entry.skill.id.clone(),
+        path: cut_copy(parts.uri.path()),
         request_id: request_id.to_owned(),
     });
     request

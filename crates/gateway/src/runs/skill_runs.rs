@@ -53,6 +53,8 @@ impl SkillRuns {
 pub(crate) struct RunOrigin {
     /// The skill.
     pub skill: SkillRef,
+    /// The path that the client called.
+    pub path: String,
     /// The id of the run's own answer: logs, spans and `knack trace` name the request to the model by it.
     pub request_id: String,
 }

@@ -1,35 +1,37 @@
 //! Calls of injected tools: resolved by knack-skill, run by the executor, rendered for the model.
 
 mod convert;
+mod loop_state;
+mod open_run;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use knack_execution::records::RecordSettings;
 use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Limits, Program,
-    SkillMount, StartKind, WorkingDirectory,
+    SkillMount, WorkingDirectory,
 };
-use knack_skill::call::{self, CallContext, Cwd, Decision, LoadReference, Outcome, RunSpec};
+use knack_skill::call::{self, CallContext, Cwd, Decision, Outcome, RunSpec};
 use knack_skill::catalog::ConfigValues;
 use knack_skill::config::entries_for;
 use knack_skill::plan::Plan;
-use knack_telemetry::genai::CallFacts;
+use knack_telemetry::TraceContext;
 use knack_tool_schema::validate;
 use knack_wire::drive::{GeneratedFile, NativeRun};
 use knack_wire::{CallOutcome, ToolCall};
 use tokio_util::sync::CancellationToken;
 
-use self::convert::{
-    NOT_STARTED, answered, end_of, in_flight, language_of, limits, mount_name, native, not_started, ran,
-};
+use self::convert::{NOT_STARTED, answered, end_of, in_flight, language_of, limits, mount_name, native, not_started};
+pub(crate) use self::loop_state::LoopState;
+use self::open_run::OpenRun;
 use super::grants::Grants;
-use super::run_history::{self, NotedRun, RunHistory, RunNote, stderr_text};
+use super::run_history::{self, EarlyEnd, NotedRun, RunHistory, RunNote, stderr_text};
 use crate::catalog::Snapshot;
 use crate::files::file_id;
 use crate::files::file_url::file_url;
-use crate::files::request_files::{FileMemory, RequestFiles};
+use crate::files::request_files::FileMemory;
 use crate::http_server::budget::Requests;
 use crate::model_calls::turn_store::KeyedHash;
 use crate::telemetry::execution_note::{CallId, ExecutionNote};
@@ -63,19 +65,6 @@ pub(crate) struct ToolRunner {
     pub history: Option<Arc<dyn RunHistory>>,
     /// The state that grows while the loop runs.
     pub state: Mutex<LoopState>,
-}
-
-/// The state that grows while the loop runs.
-#[derive(Debug, Default)]
-pub(crate) struct LoopState {
-    /// Skills loaded so far, by earlier rounds and expanded turns.
-    pub loaded: Vec<LoadReference>,
-    /// Files of the conversation.
-    pub files: RequestFiles,
-    /// Executions for the log.
-    pub executions: Vec<ExecutionNote>,
-    /// Uses of skills in this request, for metrics.
-    pub uses: Vec<SkillUse>,
 }
 
 impl ToolRunner {
@@ -156,22 +145,24 @@ impl ToolRunner {
         cancel: CancellationToken,
         trace: CallTrace,
     ) -> CallOutcome {
-        let begun = tokio::time::Instant::now();
         let limits = limits(&self.snapshot.runtime, &spec.sandbox, self.max_memory_bytes);
         // The position in the round is part of the id: some servers give all calls of a turn one id, or none.
         let call_id = format!("{}#{}", call.token, call.id);
         let id_at = |start| ExecutionId::new(start, &self.request_id, call.round, &call_id);
         let mut id = id_at(self.request_start);
-        let mut result = self.run_as(id, call, &spec, &limits, cancel.clone(), &trace).await;
+        let at = trace.context();
+        let mut open = OpenRun::begin((&self.request_id, &self.state), (id, call), &spec, trace);
+        let mut result = self.run_as(id, call, &spec, &limits, cancel.clone(), at).await;
         if let Err(ExecutionError::Invalid(_)) = &result {
             // The answer showed the executor's clock: another replica's than the one that the request began with.
             let now = self.executor.now();
             if RecordSettings::is_ahead(id, now) {
                 id = id_at(now);
-                result = self.run_as(id, call, &spec, &limits, cancel, &trace).await;
+                open.renamed(id);
+                result = self.run_as(id, call, &spec, &limits, cancel, at).await;
             }
         }
-        trace.end(&self.note((id, CallId::of(call)), &spec, &result, begun.elapsed()));
+        open.end(&result);
         let timeout_seconds = limits.timeout.as_secs();
         let (outcome, files) = match &result {
             Ok(result) => self.outcome(result, timeout_seconds, response_id),
@@ -210,13 +201,13 @@ impl ToolRunner {
         spec: &RunSpec,
         limits: &Limits,
         cancel: CancellationToken,
-        trace: &CallTrace,
+        trace: Option<TraceContext>,
     ) -> Result<Arc<ExecutionResult>, ExecutionError> {
         let request = self.request(id, spec, limits.clone());
         let mut noted = self.noted(id, call, spec, request.as_ref().ok());
         let result = match request {
             Ok(mut request) => {
-                request.trace = trace.context();
+                request.trace = trace;
                 match self.requests.hold_run(in_flight(&request)).await {
                     Ok(_held) => run_history::execute(&*self.executor, request, cancel, noted.as_mut()).await,
                     Err(_) => Err(ExecutionError::QueueTimeout {
@@ -256,7 +247,14 @@ impl ToolRunner {
             begun: jiff::Timestamp::now(),
         };
         let granted = request.map(|request| request.env.values().cloned().collect());
-        Some(NotedRun::begin(history, run, spec.render, granted.unwrap_or_default()))
+        let early = self.lock().early.clone();
+        Some(NotedRun::begin(
+            history,
+            run,
+            spec.render,
+            granted.unwrap_or_default(),
+            early,
+        ))
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
@@ -353,45 +351,9 @@ impl ToolRunner {
         (outcome, generated.collect())
     }
 
-    fn note(
-        &self,
-        (id, call): (ExecutionId, CallId),
-        spec: &RunSpec,
-        result: &Result<Arc<ExecutionResult>, ExecutionError>,
-        duration: Duration,
-    ) -> CallFacts {
-        let note = ExecutionNote {
-            id: id.to_string(),
-            call,
-            skill: spec
-                .skill
-                .as_ref()
-                .map(|skill| format!("{}/{}", skill.namespace, skill.name))
-                .unwrap_or_default(),
-            status: result
-                .as_ref()
-                .map_or_else(ExecutionError::metric_label, |result| result.status().as_str()),
-            start: result
-                .as_ref()
-                .map_or("", |result| StartKind::as_str(result.timings.start)),
-            queued: result.as_ref().ok().map(|result| result.timings.queue_wait),
-            program: result.as_ref().ok().map(|result| result.timings.run),
-            duration,
-        };
-        tracing::info!(request_id = %self.request_id, execution_id = %note.id, skill = %note.skill, status = note.status, start = note.start, "execution ended");
-        let ran = ran(&note);
-        let mut state = self.lock();
-        if spec.skill.is_some() {
-            let is_success = note.status == ExecutionStatus::Success.as_str();
-            state.uses.push(SkillUse {
-                skill: note.skill.clone(),
-                what: if is_success { Use::CallFacts } else { Use::Failed },
-                tokens: 0,
-                call: Some(call),
-            });
-        }
-        state.executions.push(note);
-        ran
+    /// Says why the runs that are dropped from now on end.
+    pub(crate) fn end_early(&self, why: EarlyEnd) {
+        self.lock().early.set(why);
     }
 
     /// Files of earlier turns, put into the work directory again. False: there was no room for all of them.
@@ -417,7 +379,7 @@ impl ToolRunner {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LoopState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, LoopState> {
+        loop_state::lock(&self.state)
     }
 }

@@ -13,9 +13,16 @@ use crate::callers::caller;
 use crate::http_server::budget::BodyError;
 use crate::http_server::fault::{RETRY_AFTER_SECONDS, body_fault, error_format, fault};
 use crate::state::Gateway;
+use crate::telemetry::log::SKILLS_API;
+use crate::telemetry::own_request::OwnRequest;
 
 /// Serves a request to one of these APIs.
 pub(crate) async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
+    let own = OwnRequest::begin(SKILLS_API, request.method(), request.uri());
+    own.answered(gateway, answer(gateway, uploads, request).await)
+}
+
+async fn answer(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
     let format = error_format(&request);
     let is_nobodys = lacks_credential(uploads, &request);
     let (parts, body) = request.into_parts();

@@ -7,6 +7,13 @@ use super::execution_note::ExecutionNote;
 use super::skill_metrics::SkillUse;
 use super::timeline::Timeline;
 
+/// The format of requests to the Files APIs.
+pub(crate) const FILES_API: &str = "files";
+/// The format of requests to the Skills APIs.
+pub(crate) const SKILLS_API: &str = "skills";
+/// The status that nginx uses for a client that left before an answer.
+const CLIENT_LEFT: u16 = 499;
+
 /// The reported facts of one request.
 #[derive(Debug, Clone, Default)]
 pub struct RequestLog {
@@ -46,11 +53,32 @@ pub struct RequestLog {
     pub notes: Vec<String>,
     /// How it ended, if not with an answer.
     pub end: Option<String>,
+    /// The answer ended with an error after a head that says success.
+    pub(crate) broken: bool,
     /// From the request's head to the answer's end.
     pub(crate) duration: Duration,
 }
 
 impl RequestLog {
+    /// The answer was dropped before its end: by its client, or by the gateway at the end of its drain (`is_cut`).
+    pub(crate) fn dropped(&mut self, is_cut: bool) {
+        let (end, status) = if is_cut {
+            ("shutdown", 503)
+        } else {
+            ("client left", CLIENT_LEFT)
+        };
+        self.end = Some(end.to_owned());
+        // Nothing was sent.
+        if self.status == 0 {
+            self.status = status;
+        }
+    }
+
+    /// Whether an API of the gateway's own was asked: `model` is then the request's method and path, and nothing was added.
+    pub(crate) fn is_own(&self) -> bool {
+        [FILES_API, SKILLS_API].contains(&self.format)
+    }
+
     /// Takes back what the plan of the request says: nothing was added to it after all.
     pub(crate) fn carries_nothing(&mut self, why: &str) {
         self.skills.clear();
@@ -67,6 +95,10 @@ impl RequestLog {
             self.format,
             if self.model.is_empty() { "-" } else { &self.model }
         );
+        if self.is_own() {
+            let _ = write!(line, " | {} ms {}", self.duration.as_millis(), self.request_id);
+            return line;
+        }
         if self.stream {
             line.push_str(" stream");
         }
@@ -121,6 +153,19 @@ impl RequestLog {
 mod tests {
     use super::*;
     use crate::telemetry::execution_note::CallId;
+
+    #[test]
+    fn the_line_of_an_api_of_our_own_has_no_model_and_no_skills() {
+        let log = RequestLog {
+            request_id: "id".to_owned(),
+            format: FILES_API,
+            model: "POST /v1/files".to_owned(),
+            status: 200,
+            duration: Duration::from_millis(3),
+            ..RequestLog::default()
+        };
+        assert_eq!(log.line(), "200 files POST /v1/files | 3 ms id");
+    }
 
     #[test]
     fn the_line_names_skills_rounds_runs_and_reasons() {

@@ -195,6 +195,7 @@ type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 pub struct Metrics {
     registry: Mutex<Registry>,
     requests: Family<RequestLabels, Counter>,
+    broken: Family<FormatLabel, Counter>,
     duration: Histograms<FormatLabel>,
     rounds: Family<FormatLabel, Counter>,
     first_again: Family<FormatLabel, Counter>,
@@ -231,6 +232,7 @@ impl Default for Metrics {
         let metrics = Self {
             registry: Mutex::default(),
             requests: Family::default(),
+            broken: Family::default(),
             duration: Family::new_with_constructor(seconds),
             rounds: Family::default(),
             first_again: Family::default(),
@@ -268,13 +270,18 @@ impl Metrics {
             self.requests.clone(),
         );
         registry.register(
+            "gateway_broken_answers",
+            "Answers that ended with an error after a head with a status of success; they are in gateway_requests with that status",
+            self.broken.clone(),
+        );
+        registry.register(
             "gateway_request_duration_seconds",
             "Time from the head of a request to the end of its answer",
             self.duration.clone(),
         );
         registry.register(
             "gateway_upstream_rounds",
-            "Requests sent to providers",
+            "Rounds of model requests with providers, without retries of a round and without requests that are passed on untouched",
             self.rounds.clone(),
         );
         registry.register(
@@ -349,7 +356,11 @@ impl Metrics {
                 status: log.status,
             })
             .inc();
+        self.broken.get_or_create(&format).inc_by(u64::from(log.broken));
         self.duration.get_or_create(&format).observe(log.duration.as_secs_f64());
+        if log.is_own() {
+            return;
+        }
         self.rounds.get_or_create(&format).inc_by(u64::from(log.rounds));
         self.first_again
             .get_or_create(&format)
@@ -371,6 +382,18 @@ impl Metrics {
                     .get_or_create(&StartLabel { start: run.start })
                     .observe(started.as_secs_f64());
             }
+        }
+    }
+
+    /// Sets what a catalog says, each time that there is a new one: the skills of it, as `namespace/name`, and the number of its
+    /// broken sources.
+    pub fn of_catalogs(&self) -> impl Fn(Vec<String>, usize) + Send + Sync + 'static {
+        let (skills, broken) = (self.skills.clone(), self.broken_sources.clone());
+        let uses = Arc::clone(&self.skill_uses);
+        move |served, errors| {
+            skills.set(i64::try_from(served.len()).unwrap_or(i64::MAX));
+            broken.set(i64::try_from(errors).unwrap_or(i64::MAX));
+            uses.serve(served);
         }
     }
 

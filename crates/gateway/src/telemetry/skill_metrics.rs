@@ -32,6 +32,8 @@ pub enum Use {
 }
 
 impl Use {
+    const ALL: [Self; 4] = [Self::Carried, Self::Loaded, Self::CallFacts, Self::Failed];
+
     const fn as_str(self) -> &'static str {
         match self {
             Self::Carried => "carried",
@@ -96,6 +98,30 @@ impl SkillMetrics {
         );
     }
 
+    /// Gives the skills of a catalog their series: Prometheus sees no increase in a counter that begins with its first count.
+    pub(crate) fn serve(&self, skills: impl IntoIterator<Item = String>) {
+        let mut known = self.known();
+        for skill in skills {
+            if known.len() >= SKILLS_MAX {
+                return;
+            }
+            if !known.contains_key(&skill) {
+                self.begin(&skill);
+                known.insert(skill, UseLine::default());
+            }
+        }
+    }
+
+    /// Creates the series of a skill, with 0.
+    fn begin(&self, skill: &str) {
+        for what in Use::ALL {
+            let (skill, r#use) = (skill.to_owned(), what.as_str());
+            drop(self.uses.get_or_create(&UseLabels { skill, r#use }));
+        }
+        let skill = skill.to_owned();
+        drop(self.tokens.get_or_create(&SkillLabel { skill }));
+    }
+
     /// Counts the uses of one request.
     pub(crate) fn count(&self, request_id: &str, uses: &[SkillUse]) {
         for SkillUse {
@@ -122,7 +148,10 @@ impl SkillMetrics {
         let mut known = self.known();
         let is_one_more = !known.contains_key(skill) && known.len() >= SKILLS_MAX;
         let skill = if is_one_more { OTHER } else { skill };
-        let line = known.entry(skill.to_owned()).or_default();
+        let line = known.entry(skill.to_owned()).or_insert_with(|| {
+            self.begin(skill);
+            UseLine::default()
+        });
         let mut used = UseLine {
             tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
             ..UseLine::default()
@@ -211,7 +240,36 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found.starts_with(line)), "{line} in\n{text}");
         }
-        assert!(!text.contains(r#"tokens_total{skill="team/csv"}"#), "{text}");
+    }
+
+    #[test]
+    fn a_skill_that_is_served_has_its_series_before_its_first_use() {
+        let metrics = SkillMetrics::default();
+        metrics.serve(["team/pdf".to_owned()]);
+        let series = |count: u32| {
+            ["carried", "loaded", "ran", "failed"]
+                .map(|used| format!(r#"knack_gateway_skill_uses_total{{skill="team/pdf",use="{used}"}} {count}"#))
+        };
+        let there = |line: &String, text: &str| text.lines().any(|found| found.starts_with(line));
+        let before = text(&metrics);
+        for line in series(0) {
+            assert!(there(&line, &before), "{line} in\n{before}");
+        }
+        assert!(
+            before.contains(r#"knack_gateway_skill_tokens_total{skill="team/pdf"} 0"#),
+            "{before}"
+        );
+        assert!(metrics.take_unreported().is_empty(), "nothing was used");
+        metrics.count("r1", &[used("team/pdf", Use::Failed, 0)]);
+        // The catalog changes: nothing is set back.
+        metrics.serve(
+            (0..2 * SKILLS_MAX)
+                .map(|number| format!("n/{number}"))
+                .chain(["team/pdf".to_owned()]),
+        );
+        let after = text(&metrics);
+        assert!(there(&series(1)[3], &after) && there(&series(0)[2], &after), "{after}");
+        assert_eq!(after.matches("uses_total{").count(), 4 * SKILLS_MAX);
     }
 
     #[test]
@@ -222,7 +280,7 @@ mod tests {
         }
         metrics.count("r", &[used("n/0", Use::Loaded, 1)]);
         let text = text(&metrics);
-        assert_eq!(text.matches("uses_total{").count(), SKILLS_MAX + 1);
+        assert_eq!(text.matches("uses_total{").count(), 4 * (SKILLS_MAX + 1));
         let other = format!(r#"skill="other",use="loaded"}} {SKILLS_MAX} "#);
         assert!(text.contains(&other), "{other}");
         assert!(text.contains(r#"skill="n/0",use="loaded"} 2 "#));

@@ -31,7 +31,7 @@ pub enum Step {
         first_byte_ms: Option<u64>,
         /// HTTP status of the answer; none came without one.
         status: Option<u16>,
-        /// `connect` or `broken`.
+        /// `connect`, `broken`, `timeout` or `unreadable`.
         failure: Option<String>,
         /// False: the request ended before the answer did.
         ended: bool,

@@ -96,6 +96,47 @@ fn what_a_client_that_left_did_not_wait_for_has_no_result() {
     );
 }
 
+/// The time of a provider that is too late is the time that was waited, whether its answer has begun or not.
+#[test]
+fn a_round_that_a_timeout_ended_took_until_then() {
+    for heard in [false, true] {
+        let mut timeline = Timeline::default();
+        timeline.sent(1, ms(2));
+        if heard {
+            timeline.head(200, ms(3));
+        }
+        timeline.over(Some("timeout"), ms(1802));
+        let (steps, _) = timeline.finish(&[], &[], ms(1803));
+        let Step::Round {
+            took_ms,
+            failure,
+            ended,
+            ..
+        } = &steps[0]
+        else {
+            panic!("{steps:?}");
+        };
+        assert_eq!((*took_ms, failure.as_deref(), *ended), (1800, Some("timeout"), true));
+    }
+}
+
+/// The provider answered; the run that it asked for is what its client did not wait for.
+#[test]
+fn a_round_that_is_over_keeps_its_time_when_the_client_leaves() {
+    let mut timeline = Timeline::default();
+    timeline.sent(1, ms(0));
+    timeline.head(200, ms(5));
+    timeline.bytes(ms(6));
+    timeline.over(None, ms(7));
+    timeline.called(&call(1, 1, "run_code"), ms(7));
+    let (steps, _) = timeline.finish(&[], &[note(id(1, 1), "cancelled")], ms(800));
+    assert!(
+        matches!(&steps[..], [Step::Round { took_ms: 6, ended: true, failure: None, .. },
+            Step::Call { took_ms: 793, failed: None, run: Some(run), .. }] if run.id == "e1" && run.status == "cancelled"),
+        "{steps:?}"
+    );
+}
+
 #[test]
 fn steps_without_end_are_counted_and_not_kept() {
     let mut timeline = Timeline::default();

@@ -18,6 +18,10 @@ use tokio::time::Instant;
 
 use super::log::RequestLog;
 use super::request_report::cut_copy;
+use crate::runs::skill_runs::RunOrigin;
+
+/// `http.route` of a run of a skill.
+const RUN_ROUTE: &str = "/api/v1/skills/{name}/run";
 
 /// The trace of one request, if there is one.
 #[derive(Debug, Default)]
@@ -32,6 +36,10 @@ struct Active {
     kind: CallKind,
     served: ClientRequest,
     round: Option<Round>,
+    /// Why the round before failed, if it did.
+    failed: Option<Failure>,
+    /// Why the answer to the client is not whole.
+    cut: Option<Failure>,
 }
 
 /// A round that is out.
@@ -61,9 +69,11 @@ struct OpenCall {
 }
 
 impl RequestTrace {
-    /// Begins with the request's head; the trace is the client's if it has one.
+    /// Begins with the request's head; the trace is the client's if it has one. Its span is that of the path that the client
+    /// called: of a run of a skill that is another one than that of its request to the model.
     pub(crate) fn begin(tracer: &Tracer, route: &ModelRoute, head: &http::request::Parts, begun: Instant) -> Self {
-        let route_text = genai::route(route.format, route.kind);
+        let run = head.extensions.get::<RunOrigin>();
+        let route_text = run.map_or_else(|| genai::route(route.format, route.kind), |_| RUN_ROUTE);
         let name = || format!("POST {route_text}");
         let Some((scope, position)) = Scope::open(tracer, &head.headers, name, SpanRole::Server, begun) else {
             return Self(None);
@@ -76,10 +86,12 @@ impl RequestTrace {
             kind: route.kind,
             served: ClientRequest {
                 route: route_text,
-                path: cut_copy(head.uri.path()),
+                path: run.map_or_else(|| cut_copy(head.uri.path()), |run| run.path.clone()),
                 ..ClientRequest::default()
             },
             round: None,
+            failed: None,
+            cut: None,
         })))
     }
 
@@ -167,7 +179,14 @@ impl RequestTrace {
             EndKind::Fault(_) => Some(Failure::Unreadable),
             EndKind::Answer | EndKind::Upstream(_) | EndKind::Limit | EndKind::Passed => None,
         };
-        self.over(failure);
+        self.over(failure.clone());
+        if let Some(active) = &mut self.0 {
+            active.cut = match end {
+                // The round says why; without one that failed it was between two rounds.
+                EndKind::Fault(_) | EndKind::Upstream(_) => active.failed.take().or(failure),
+                EndKind::Answer | EndKind::Limit | EndKind::Passed => None,
+            };
+        }
     }
 
     /// A call of a tool begins.
@@ -190,14 +209,16 @@ impl RequestTrace {
         })))
     }
 
-    /// The request is over; `left` if its client did not wait for it.
-    pub(crate) fn finish(&mut self, log: &RequestLog, left: bool) {
+    /// The request is over; `dropped`: before its end, and why.
+    pub(crate) fn finish(&mut self, log: &RequestLog, dropped: Option<&Failure>) {
         let Some(mut active) = self.0.take() else { return };
-        active.close(left.then_some(Failure::Cancelled));
+        active.close(dropped.cloned());
+        // An error status says it already, and that of a client's own mistake is no failure of the server.
+        let cut = active.cut.take().filter(|_| log.status < 400);
         let mut served = active.served;
         served.request_id.clone_from(&log.request_id);
         served.status = log.status;
-        served.left = left;
+        served.cut = dropped.cloned().or(cut);
         served.skills.clone_from(&log.skills);
         served.added_tokens = log.added_tokens as u64;
         served.rounds = u64::from(log.rounds);
@@ -223,6 +244,7 @@ impl Active {
             round.last_read
         };
         round.answered.failure = failure;
+        self.failed = genai::failure_of(&round.answered);
         self.scope.end(round.position, (round.sent, ended), || {
             genai::round(&round.asked, &round.answered, self.conventions)
         });

@@ -144,7 +144,7 @@ async fn names_that_others_choose_are_cut() {
         ..call()
     };
     trace.call(&called).end(&CallFacts::default());
-    trace.finish(&log(), false);
+    trace.finish(&log(), None);
     let text = format!("{:?}", kept.spans.lock().unwrap().1);
     assert!(text.len() < 1 << 12, "{}", text.len());
 }
@@ -175,7 +175,7 @@ async fn two_rounds_and_a_run_between_them_are_one_trace() {
     trace.head(200, true);
     trace.bytes(b"data: {\"id\":\"a2\"}\n\n");
     trace.end(&EndKind::Answer, false);
-    trace.finish(&log(), false);
+    trace.finish(&log(), None);
     assert_eq!(
         kept.told(),
         [
@@ -251,11 +251,99 @@ async fn the_end_of_a_round_is_exported() {
         let mut trace = begin(Some(&kept), None);
         send(&mut trace, 1);
         story(&mut trace);
-        trace.finish(&log(), false);
+        trace.finish(&log(), None);
         let mut told = kept.told();
-        assert_eq!(told.pop().as_deref(), Some("1 POST /v1/chat/completions under 0"));
+        // What the last round ended with is the answer's too, after a head that says success.
+        let why = expected
+            .last()
+            .and_then(|line| line.strip_prefix("3 ").or(line.strip_prefix("2 ")));
+        let why = why
+            .and_then(|line| line.strip_prefix("chat m under 1"))
+            .unwrap_or_default();
+        assert_eq!(told.pop(), Some(format!("1 POST /v1/chat/completions under 0{why}")));
         assert_eq!(told, expected);
+        let kept = SpanCollector::new(true);
+        let mut trace = begin(Some(&kept), None);
+        send(&mut trace, 1);
+        story(&mut trace);
+        let refused = RequestLog { status: 404, ..log() };
+        trace.finish(&refused, None);
+        // A status of an error says it, and a client's own mistake is no failure of the server.
+        assert_eq!(
+            kept.told().pop().as_deref(),
+            Some("1 POST /v1/chat/completions under 0")
+        );
     }
+}
+
+#[tokio::test]
+async fn a_round_that_is_over_is_not_cancelled_with_the_run_that_it_asked_for() {
+    for (dropped, word) in [(Failure::Cancelled, "cancelled"), (Failure::Shutdown, "shutdown")] {
+        let kept = SpanCollector::new(true);
+        let mut trace = begin(Some(&kept), None);
+        send(&mut trace, 1);
+        trace.head(200, false);
+        trace.bytes(br#"{"id":"a1"}"#);
+        trace.over(None);
+        trace.call(&call()).end(&CallFacts {
+            execution: Some("e1".to_owned()),
+            failure: Some(Failure::Run("cancelled")),
+            ..CallFacts::default()
+        });
+        trace.finish(&log(), Some(&dropped));
+        assert_eq!(
+            kept.told(),
+            [
+                "2 chat m under 1 a1".to_owned(),
+                "3 execute_tool run_code under 1 e1 cancelled".to_owned(),
+                format!("1 POST /v1/chat/completions under 0 {word}"),
+            ]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_during_a_run_is_the_servers_and_not_the_providers() {
+    let kept = SpanCollector::new(true);
+    let mut trace = begin(Some(&kept), None);
+    send(&mut trace, 1);
+    trace.head(200, true);
+    trace.over(None);
+    trace.end(&EndKind::Fault(String::new()), true);
+    trace.finish(&log(), None);
+    assert_eq!(
+        kept.told(),
+        ["2 chat m under 1", "1 POST /v1/chat/completions under 0 timeout"]
+    );
+}
+
+#[tokio::test]
+async fn a_run_of_a_skill_is_the_span_of_the_path_that_its_client_called() {
+    let kept = SpanCollector::new(true);
+    let tracer = Tracer::to(Arc::clone(&kept) as Arc<dyn Sink>, Conventions::V1_41);
+    let Route::Model(route) = knack_wire::route("POST", "/v1/chat/completions") else {
+        panic!("a model route");
+    };
+    let (mut head, ()) = http::Request::post("/v1/chat/completions")
+        .body(())
+        .unwrap()
+        .into_parts();
+    head.extensions.insert(RunOrigin {
+        skill: knack_skill::model::SkillRef {
+            namespace: "default".to_owned(),
+            name: "adder".to_owned(),
+        },
+        path: "/api/v1/skills/adder/run".to_owned(),
+        request_id: "r1".to_owned(),
+    });
+    let mut trace = RequestTrace::begin(&tracer, &route, &head, Instant::now());
+    trace.finish(&log(), None);
+    assert_eq!(kept.told(), ["1 POST /api/v1/skills/{name}/run under 0"]);
+    let text = format!("{:?}", kept.spans.lock().unwrap().1);
+    assert!(
+        text.contains("/api/v1/skills/adder/run") && !text.contains("/v1/chat/completions"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -264,8 +352,8 @@ async fn a_client_that_leaves_cancels_what_is_open() {
     let mut trace = begin(Some(&kept), None);
     send(&mut trace, 1);
     drop(trace.call(&call()));
-    trace.finish(&log(), true);
-    trace.finish(&log(), true);
+    trace.finish(&log(), Some(&Failure::Cancelled));
+    trace.finish(&log(), Some(&Failure::Cancelled));
     assert_eq!(
         kept.told(),
         [
@@ -289,7 +377,7 @@ async fn a_trace_that_is_not_sampled_is_passed_on_and_not_exported() {
     trace.bytes(b"{}");
     trace.call(&call()).end(&CallFacts::default());
     trace.end(&EndKind::Answer, false);
-    trace.finish(&log(), false);
+    trace.finish(&log(), None);
     assert!(kept.told().is_empty());
 }
 
@@ -299,5 +387,5 @@ async fn without_a_sink_headers_stay_as_they_came() {
     let headers = send(&mut trace, 1);
     assert_eq!(headers[TRACEPARENT], PARENT);
     assert!(trace.call(&call()).context().is_none());
-    trace.finish(&log(), false);
+    trace.finish(&log(), None);
 }

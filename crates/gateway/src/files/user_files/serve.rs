@@ -18,8 +18,9 @@ use super::route::FilesCall;
 use super::{UserFiles, containers, form, shapes};
 use crate::callers::caller;
 use crate::http_server::fault::{body_fault, fault};
-
 use crate::state::Gateway;
+use crate::telemetry::log::FILES_API;
+use crate::telemetry::own_request::OwnRequest;
 
 /// Items of a page of Anthropic's that does not say, and at most.
 const ANTHROPIC_LIMITS: (usize, usize) = (20, 1000);
@@ -37,7 +38,13 @@ const PURPOSES: [&str; 2] = ["user_data", "assistants"];
 const NO_DELETE: &str = "Files made by skills can be read, not deleted; they expire by themselves.";
 
 /// Serves a call.
-pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall), request: Request) -> Response {
+pub async fn serve(gateway: Arc<Gateway>, call: (Dialect, FilesCall), request: Request) -> Response {
+    let own = OwnRequest::begin(FILES_API, request.method(), request.uri());
+    let response = answer(&gateway, call, request).await;
+    own.answered(&gateway, response)
+}
+
+async fn answer(gateway: &Gateway, (dialect, call): (Dialect, FilesCall), request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let secret = gateway.secret.current();
     let caller = caller::identify(&secret, &parts.headers, &parts.uri);
@@ -49,7 +56,7 @@ pub async fn serve(gateway: Arc<Gateway>, (dialect, call): (Dialect, FilesCall),
         Err(error) => return fault(&body_fault(error), shapes::format(dialect)),
     };
     let asked = FilesRequest {
-        gateway: &gateway,
+        gateway,
         dialect,
         who: FilesCaller::new(caller, counted, caller::unchecked_address(&parts)),
         parts,

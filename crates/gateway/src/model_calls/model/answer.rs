@@ -132,7 +132,7 @@ pub(super) fn refuse(
     log.status = error.status;
     log.end = Some(error.message.clone());
     log.duration = begun.elapsed();
-    trace.finish(&log, false);
+    trace.finish(&log, None);
     let answer = fault_of(error, format, &log.request_id);
     log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
     answer

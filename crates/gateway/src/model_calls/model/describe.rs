@@ -20,6 +20,7 @@ pub(super) fn new_log(format: Format, run: Option<&RunOrigin>) -> RequestLog {
         request_id: run.map_or_else(new_request_id, |run| run.request_id.clone()),
         begun: jiff::Timestamp::now(),
         format: word(format),
+        notes: run.map(|run| format!("run by POST {}", run.path)).into_iter().collect(),
         ..RequestLog::default()
     }
 }
@@ -41,16 +42,13 @@ pub(super) fn describe(mut log: RequestLog, fields: &RequestFields, plan: &Plan,
         log.listed = snapshot.listed;
     }
     log.added_tokens = plan.added_tokens;
-    log.notes = plan
-        .notes
-        .iter()
-        .map(|note| {
-            note.skill.as_ref().map_or_else(
-                || note.text.clone(),
-                |skill| format!("skill {}: {}", skill.name, note.text),
-            )
-        })
-        .collect();
+    let notes = plan.notes.iter().map(|note| {
+        note.skill.as_ref().map_or_else(
+            || note.text.clone(),
+            |skill| format!("skill {}: {}", skill.name, note.text),
+        )
+    });
+    log.notes.extend(notes);
     log
 }
 
