@@ -68,7 +68,7 @@ const LOOKS: [Duration; 3] = [
 /// Why runs end before they have a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum EarlyEnd {
-    /// Their client disconnected.
+    /// Their client disconnected, or cancelled the request.
     #[default]
     Left,
     /// Their request reached its deadline.
@@ -89,7 +89,10 @@ impl EarlyEnd {
     /// Status and error in the history, which has no status of its own for a run that was cancelled.
     const fn noted(self) -> (ExecutionStatus, &'static str) {
         match self {
-            Self::Left => (ExecutionStatus::Error, "ended: its client disconnected or cancelled the request"),
+            Self::Left => (
+                ExecutionStatus::Error,
+                "ended: its client disconnected or cancelled the request",
+            ),
             Self::Deadline => (ExecutionStatus::Timeout, "ended: its request reached its deadline"),
             Self::Shutdown => (ExecutionStatus::Error, "ended: the gateway stopped"),
         }
