@@ -34,8 +34,8 @@ use crate::{artifact, hub::watch::Shared};
 /// Of the process's memory budget, the part for content that is kept: an eighth, 100 skills of 300 KiB under a limit of
 /// 512 MiB. Content is needed twice: when gateways fetch it, and when code runs.
 const CACHE_DIVISOR: usize = 8;
-/// Locks of revisions that are being read for requests: two that share one wait for one another, which is seldom beside
-/// [`READS_AT_ONCE`].
+/// Locks for revisions that are being read for requests. Two revisions that share a lock are read one after the other, which is rare
+/// with [`READS_AT_ONCE`] reads.
 const STRIPES: usize = 8 * READS_AT_ONCE;
 /// First pause before an artifact that could not be read is tried again; doubled up to [`RETRY_MAX`].
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -144,7 +144,7 @@ struct Table {
 /// A revision that is being read until it is known.
 struct RevisionRead {
     wanted: ServedRevision,
-    /// An answer of the API server has shown that it cannot be read as it is: another read is useless before an object changes.
+    /// An answer of the API server showed that it cannot be read: another read is useless until an object changes.
     is_refused: bool,
 }
 
@@ -200,10 +200,10 @@ impl Artifacts {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(RETRY_MAX);
         }
-        // In this order: what is settled is in every view that is asked for from then on.
+        // In this order: every view that is asked for afterwards contains the result.
         self.inner.shared.write(|_| Some(Change::Skill(id.clone())));
         self.lock().is_read(&wanted);
-        // It may have come back into service after it was given up and before it was off the list.
+        // It may have come back into service after it was given up and before it was removed from the list.
         let skill = self
             .inner
             .shared
@@ -250,8 +250,8 @@ impl Artifacts {
         exact.or_else(newest).cloned()
     }
 
-    /// Whether a skill has content in service and none of it is known yet: so it is in a replica that has just started. By
-    /// the status, not by what is being read: the reading begins only after the cluster state has the Skill.
+    /// Whether a skill has content in service of which none is known yet, as in a replica that has just started. The status decides,
+    /// not what is being read: the reading begins only after the cluster state has the Skill.
     pub fn is_being_read(&self, id: &SkillRef) -> bool {
         let has_content = !self.in_service(id).is_empty();
         has_content && self.lock().summaries.get(id).is_none()
@@ -278,14 +278,14 @@ impl Artifacts {
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
         }
-        // Of those who want the same, one reads it.
+        // Of several requests for the same content, one reads it.
         let _alone = self.stripe(&summary.in_service).lock().await;
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
         }
         let turn = self.inner.reads.turn(summary.in_service.config_maps.len()).await;
         let _turn = turn.map_err(ArtifactError::NoRoom)?;
-        // Before it is read: bytes that wait for their room would be in memory already.
+        // Reserved before the read: bytes that wait for room would be in memory already.
         let room = self.room(summary.bytes()).map_err(ArtifactError::NoRoom)?;
         let content = self.read_now(&summary.in_service).await?;
         Ok(self.keep_in(Some(room), content))
@@ -377,7 +377,7 @@ impl Artifacts {
         let is_cached = room.as_ref().is_some_and(|room| room.is_cached);
         content.share = room.map(|room| Arc::new(room.share));
         let content = Arc::new(content);
-        // Other content, because runs and readers hold the memory, is read again the next time.
+        // Content that is not in the cache, since runs and readers hold the memory, is read again the next time.
         if is_cached {
             table.content.insert(key.clone(), Arc::clone(&content));
             table.order.push_back(key);

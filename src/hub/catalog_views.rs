@@ -183,7 +183,7 @@ impl CatalogViews {
     fn slot(&self, key: &CatalogViewKey) -> CatalogViewSlot {
         let mut slots = lock(&self.slots);
         if slots.len() >= KEPT && !slots.contains_key(key) {
-            // A stream has its view in hand; without one the slot's is the only one.
+            // A stream holds a reference to its view; without a stream the slot has the only one.
             slots.retain(|_, slot| {
                 Arc::strong_count(slot) > 1 || lock(slot).as_ref().is_some_and(|(_, view)| Arc::strong_count(view) > 1)
             });
@@ -211,7 +211,7 @@ impl CatalogViews {
 }
 
 impl CatalogViewInputs {
-    /// For a view in which the changes up to `known` are; `None` for a runtime that is gone.
+    /// For a view that contains the changes up to `known`; `None` for a runtime that is gone.
     fn of(cluster_state: &ClusterState, runtime: &RuntimeName, known: Option<u64>) -> Option<Self> {
         let changes = known.and_then(|known| cluster_state.log.since(known));
         Some(Self {

@@ -210,7 +210,7 @@ impl<K: ServedObject> WatchedObjects<K> {
     }
 
     /// The list over `scope` that is being read has everything up to a resourceVersion.
-    pub fn list_has(&mut self, scope: Option<&str>, version: String) {
+    pub fn set_list_version(&mut self, scope: Option<&str>, version: String) {
         let listing = self.pending.entry(scope.map(str::to_owned)).or_default();
         raise(&mut listing.seen, Some(version));
     }

@@ -48,7 +48,7 @@ pub struct Executors {
 struct Retiring {
     names: Mutex<HashSet<RuntimeName>>,
     tasks: TaskTracker,
-    /// One has let go.
+    /// Notified when one has released its Lease.
     ended: Notify,
 }
 
@@ -68,7 +68,7 @@ impl Retiring {
         });
     }
 
-    /// Whether one of this name has not let go yet.
+    /// Whether one of this name has not released its Lease yet.
     fn holds(&self, name: &RuntimeName) -> bool {
         self.lock().contains(name)
     }

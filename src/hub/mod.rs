@@ -4,7 +4,7 @@
 //! watch ─▶ cluster_state (skills, runtimes, namespaces) ─▶ view (one runtime, one kind of caller) ─▶ routes::catalog ─▶ gateway
 //!            └▶ artifacts (ConfigMaps, verified, bounded cache) ────────────┘                routes::content
 //! gateway ─▶ server (TLS) ─▶ auth::token (who) ─▶ auth::access (may) ─▶ routes::executions ─▶ executors ─▶ JobExecutor
-//!                                                                     └▶ routes::kept ─▶ kept (what replicas of a gateway share)
+//!                                                                     └▶ routes::shared_values ─▶ shared_values (what replicas of a gateway share)
 //! ```
 //!
 //! The port that parses tenants' bodies does not hold the reconciler's rights: it reads Skills and artifacts, asks the
@@ -24,7 +24,6 @@ pub(crate) mod decoded;
 pub mod executors;
 mod identity;
 mod judged;
-pub mod kept;
 pub mod metrics;
 mod peers;
 pub mod routes;
@@ -32,6 +31,7 @@ pub mod runtime_line;
 pub mod served_revision;
 pub mod server;
 pub mod settings;
+pub mod shared_values;
 mod skill_metrics;
 pub mod start;
 pub mod summaries;

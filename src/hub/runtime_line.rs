@@ -58,16 +58,8 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::mk_runtime;
     use crate::jobs::{Defaults, ResolvedRuntime};
-
-    #[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
-    fn runtime(spec: serde_json::Value) -> SkillRuntime {
-        serde_json::from_value(serde_json::json!({
-            "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
-            "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": spec,
-        }))
-        .unwrap()
-    }
 
     /// A SkillRuntime that names every object and no scalar, with the schema's defaults, as the API server stores it.
     fn with_schema_defaults() -> (serde_json::Value, usize) {
@@ -103,7 +95,7 @@ mod tests {
     fn defaults_of_the_schema_are_those_of_the_code() {
         let (spec, count) = with_schema_defaults();
         assert!(count > 15, "{spec}");
-        let (written, empty) = (runtime(spec), runtime(serde_json::json!({})));
+        let (written, empty) = (mk_runtime(spec), mk_runtime(serde_json::json!({})));
         let defaults = Defaults::new("img");
         assert_eq!(
             ResolvedRuntime::of(&written, &defaults),
@@ -125,7 +117,7 @@ mod tests {
                 assert!(text.contains(word), "{field} does not say {word:?}: {text}");
             }
         };
-        let resolved = ResolvedRuntime::of(&runtime(serde_json::json!({})), &Defaults::new("img"));
+        let resolved = ResolvedRuntime::of(&mk_runtime(serde_json::json!({})), &Defaults::new("img"));
         let (cpu, memory, storage) = (
             resolved.resources.cpu,
             resolved.resources.memory,

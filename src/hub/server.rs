@@ -21,11 +21,11 @@ use super::auth::{Access, Authenticator};
 use super::body::Bodies;
 use super::catalog_views::CatalogViews;
 use super::executors::Executors;
-use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
 use super::peers;
 use super::routes::{HubState, router};
 use super::settings::HubSettings;
+use super::shared_values::{KeptSecrets, KeptStore};
 use super::start::{self, Start};
 use super::watch::{self, Shared};
 use crate::certificates::Certificate;
@@ -166,7 +166,7 @@ impl Hub {
     }
 }
 
-/// Starts the watches, and to read what their first lists name.
+/// Starts the watches, and the first reading of what their lists name.
 fn follow(
     client: &Client,
     watching: &watch::WatchSettings,
@@ -237,10 +237,10 @@ pub async fn run(
     let mut connections = tasks.spawn(serve(listener, router, serving, stops.clone()));
     let failed = tokio::select! {
         () = stop.cancelled() => None,
-        // Without it the hub would serve what it saw last. What is under way is handed over as at every end.
+        // Without the watches the hub would serve what it saw last. Runs in progress are handed over, as at every end.
         ended = watches.ended() => Some(ended),
         ended = &mut certificates => Some(TaskEnded::new("reading of the certificate", ended)),
-        // Without these there is nobody to hand over by.
+        // Without the executors nothing can be handed over.
         ended = &mut executors => return Err(TaskEnded::new("executors of runtimes", ended)),
         ended = &mut connections => return Err(TaskEnded::new("listener", ended)),
     };

@@ -15,7 +15,7 @@ use super::served_revision::ServedRevision;
 use super::watch::Shared;
 
 /// How long the first reading may take once the lists are there: 10,000 ConfigMaps, 32 at once, from an API server that takes
-/// 0.1 s for each. What an API server does not give for longer is served once it gives it.
+/// 0.1 s for each. Content that the API server returns later is served from then on.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 /// First pause between looks at the first reading; doubled up to [`LOOK_LAST`]: a look at thousands of Skills takes milliseconds.
 const LOOK_FIRST: Duration = Duration::from_millis(10);

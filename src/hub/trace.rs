@@ -14,7 +14,7 @@ impl ExecutionTrace {
     /// Begins with the request's head.
     pub(super) fn begin(tracer: &Tracer, headers: &HeaderMap, begun: Instant) -> Self {
         let opened = Scope::open(tracer, headers, || genai::EXECUTED.to_owned(), SpanRole::Server, begun);
-        Self(opened.map(|(scope, place)| Box::new((scope, place, ExecutionFacts::default()))))
+        Self(opened.map(|(scope, position)| Box::new((scope, position, ExecutionFacts::default()))))
     }
 
     /// Sets the runtime, the id of the execution and the skill.
@@ -46,13 +46,13 @@ impl ExecutionTrace {
 
     fn close(&mut self, start: Option<&'static str>, failure: Option<Failure>) {
         let Some(open) = self.0.take() else { return };
-        let (scope, place, mut executed) = *open;
+        let (scope, position, mut executed) = *open;
         executed.ran = CallFacts {
             start,
             failure,
             ..executed.ran
         };
-        scope.end(place, (scope.began(), Instant::now()), || genai::executed(&executed));
+        scope.end(position, (scope.began(), Instant::now()), || genai::executed(&executed));
     }
 }
 

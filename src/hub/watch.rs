@@ -63,7 +63,7 @@ impl Shared {
         let change = change(&mut cluster_state)?;
         let new = cluster_state.log.note(change.clone());
         drop(cluster_state);
-        // Of two writers the second may be here first.
+        // The second of two writers may get here first.
         self.version.send_modify(|version| *version = new.max(*version));
         Some(change)
     }
@@ -175,7 +175,7 @@ async fn follow_skills(
     .await;
 }
 
-/// Notes how new the next list is. Its objects do not show it: the newest one may be deleted.
+/// Records the resourceVersion that the next list has at least. Its objects do not show it: the newest one may be deleted.
 async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scope: Option<&str>) {
     let listed = call(
         || "list Skills".to_owned(),
@@ -186,11 +186,11 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
         Ok(list) => {
             let revision = list.metadata.resource_version.unwrap_or_default();
             shared.write(|cluster_state| {
-                cluster_state.skills.list_has(scope, revision);
+                cluster_state.skills.set_list_version(scope, revision);
                 None
             });
         }
-        // The list that follows asks the same server, and says aloud that it fails.
+        // The list that follows asks the same server, and logs its failure.
         Err(error) => tracing::debug!(%error, "the resourceVersion of the list of Skills could not be read"),
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Attachment {
     decoder: Decoder,
     scratch: Box<[u8]>,
     link: OwnerLink,
-    /// The runner has shown that it has our key: from now on a line that it has not made is an error.
+    /// The runner has shown that it has this hub's key: from now on a line that it has not made is an error.
     is_bound: bool,
 }
 

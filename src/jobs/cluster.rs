@@ -47,7 +47,7 @@ pub(super) struct Cluster {
     /// Pods by the attach client.
     pub(super) attach: Api<Pod>,
     events: Api<Event>,
-    /// Events of our own.
+    /// Events that Knack writes.
     pub(super) warnings: Events,
     /// For everything else.
     pub(super) client: Client,

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::Event;
 use super::ownership::Ownership;
+use super::ownership_term::{KnownState, Term};
 use super::request::{JobRequest, PoolCounts};
 use super::resolved_runtime::ResolvedRuntime;
+use super::serving_state::ServingState;
 use super::settings::{JobClients, JobSettings};
-use super::state::ServingState;
-use super::term::{KnownState, Term};
 use crate::lease::LookRequest;
 
 /// How long a run waits for an owner that is taking over: reading the journals of a full runtime takes seconds. The head of its

@@ -5,19 +5,11 @@ use std::collections::BTreeMap;
 use knack_execution::fixture::mk_tool_run;
 
 use super::*;
-
-#[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
-fn runtime(spec: serde_json::Value) -> SkillRuntime {
-    serde_json::from_value(serde_json::json!({
-        "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
-        "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": spec,
-    }))
-    .unwrap()
-}
+use crate::fixture::mk_runtime;
 
 #[test]
 fn an_empty_runtime_has_the_documented_defaults() {
-    let resolved = ResolvedRuntime::of(&runtime(serde_json::json!({})), &Defaults::new("img"));
+    let resolved = ResolvedRuntime::of(&mk_runtime(serde_json::json!({})), &Defaults::new("img"));
     assert_eq!(
         (
             resolved.namespace.as_str(),
@@ -41,7 +33,7 @@ fn an_empty_runtime_has_the_documented_defaults() {
 #[test]
 fn a_low_ceiling_bounds_the_default_time_limit() {
     let resolved = ResolvedRuntime::of(
-        &runtime(serde_json::json!({"sandbox": {"maxTimeoutSeconds": 5}})),
+        &mk_runtime(serde_json::json!({"sandbox": {"maxTimeoutSeconds": 5}})),
         &Defaults::new("img"),
     );
     assert_eq!((resolved.timeout.as_secs(), resolved.max_timeout.as_secs()), (5, 5));
@@ -68,7 +60,7 @@ fn every_written_field_arrives() {
     let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
     let mut limited = Defaults::new("img");
     limited.priority_class = Some("sandboxes".to_owned());
-    let resolved = ResolvedRuntime::of(&runtime(spec), &limited);
+    let resolved = ResolvedRuntime::of(&mk_runtime(spec), &limited);
     assert_eq!(resolved.active_deadline(), Duration::from_secs(30 + 20 + 60));
     // Without a rest pattern: a field that is new in the view has to be added here.
     let expected = ResolvedRuntime {
@@ -149,7 +141,7 @@ fn interpreters_are_those_that_are_declared() {
         ),
         (serde_json::json!({"languages": ["python"]}), Language::Python),
     ] {
-        let resolved = ResolvedRuntime::of(&runtime(serde_json::json!({"sandbox": sandbox})), &defaults);
+        let resolved = ResolvedRuntime::of(&mk_runtime(serde_json::json!({"sandbox": sandbox})), &defaults);
         assert_eq!(resolved.languages, [expected], "{sandbox}");
     }
 }
@@ -159,7 +151,7 @@ fn interpreters_are_those_that_are_declared() {
 fn a_run_gets_what_its_skill_is_granted_and_its_tool_asks_for() {
     let grant = |name: &str, skills: &[&str]| serde_json::json!({"name": name, "skills": skills, "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
     let spec = serde_json::json!({"env": [grant("A", &["pdf", "other/x"]), grant("B", &["pdf"])]});
-    let resolved = ResolvedRuntime::of(&runtime(spec), &Defaults::new("img"));
+    let resolved = ResolvedRuntime::of(&mk_runtime(spec), &Defaults::new("img"));
     for (namespace, skill, asked, expected) in [
         ("ns", "pdf", &["A", "B", "C"][..], &["A", "B"][..]),
         ("ns", "pdf", &["B"], &["B"]),
@@ -178,7 +170,7 @@ fn a_run_gets_what_its_skill_is_granted_and_its_tool_asks_for() {
 #[test]
 fn a_pod_is_raised_where_a_skill_asks_for_more_and_only_there() {
     let spec = serde_json::json!({"sandbox": {"resources": {"limits": {"memory": "256Mi", "cpu": "500m"}}}});
-    let own = ResolvedRuntime::of(&runtime(spec), &Defaults::new("img")).resources;
+    let own = ResolvedRuntime::of(&mk_runtime(spec), &Defaults::new("img")).resources;
     let raised = |asked: serde_json::Value| own.raised_to(&serde_json::from_value(asked).unwrap());
     for enough in [
         serde_json::json!({}),

@@ -8,7 +8,7 @@
 //! run       an ordinary run tries to open a socket           may not: the runner's own lock
 //! ```
 //!
-//! Results are kept by node in the [`Gate`](super::gate), which is checked whenever a pod is used.
+//! Results are kept by node in the [`NodeGate`](super::node_gate), which is checked whenever a pod is used.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -24,7 +24,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Journal {
     reader: Reader,
-    /// The runner has an owner with our key.
+    /// The runner has an owner with this hub's key.
     pub is_bound: bool,
     /// The run, once it has started.
     pub started: Option<Started>,
@@ -36,8 +36,8 @@ pub struct Journal {
     pub(super) over: Option<ExecutionError>,
     /// Frames are missing, at the beginning or in between, and their content is unknown.
     pub is_damaged: bool,
-    /// The run, as reported by a runner that has another key than ours: of a hub with another secret, or of a client
-    /// that bound the runner before us.
+    /// The run, as reported by a runner that has another key than this hub's: of a hub with another secret, or of a client
+    /// that bound the runner before this hub did.
     pub foreign_run: Option<String>,
 }
 
@@ -248,9 +248,13 @@ pub(super) fn is_before_container(error: &kube::Error) -> bool {
 #[cfg(test)]
 pub(super) mod tests {
     use knack_memory::MemoryBudget;
-    use knack_runner::protocol::{Data, LandlockState, Locks, Output, OutputStream, RunnerLink, WorkBound, encode};
+    use knack_runner::fixture::mk_result;
+    use knack_runner::protocol::{
+        Data, Exit, LandlockState, Locks, Output, OutputStream, RunnerLink, WorkBound, encode,
+    };
 
     use super::*;
+    use crate::jobs::keys::{Context, Keys};
 
     const OURS: Key = Key::new([1; 32]);
     const THEIRS: Key = Key::new([2; 32]);
@@ -268,6 +272,31 @@ pub(super) mod tests {
             },
             context: String::new(),
         })
+    }
+
+    /// The journal of a run that has begun, in a pod of the owner before, whose hub has keys from the secret `[0; 32]`; `end`: and has
+    /// ended.
+    pub(in super::super) fn written_journal(pod_uid: &str, id: &str, end: Option<Exit>) -> Vec<u8> {
+        let keys = Keys::new([0; 32]);
+        let context = Context {
+            caller: "c".to_owned(),
+            skill_namespace: None,
+            skill: None,
+            revision: None,
+            is_command: true,
+            is_warm: false,
+            timeout_ms: 1000,
+        };
+        let mut begun = started(id);
+        if let FromRunner::Started(started) = &mut begun {
+            started.context = keys.seal(pod_uid, &context);
+        }
+        let mut link = RunnerLink::new(&keys.runner(pod_uid));
+        let mut journal = link.encode(&begun);
+        if let Some(exit) = end {
+            journal.extend(link.encode(&FromRunner::Result(mk_result(id, exit))));
+        }
+        journal
     }
 
     #[test]

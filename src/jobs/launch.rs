@@ -16,10 +16,10 @@ use super::attach::Attachment;
 use super::attach_pace::Pace;
 use super::cluster::{Cluster, api_failure};
 use super::failure::{PodFailure, failure, pod_failure, vanished};
-use super::gate::Gate;
 use super::handshake::{bind, missing_lock, stream_ended};
 use super::journal::Journal;
 use super::keys::Keys;
+use super::node_gate::NodeGate;
 use super::pod_facts::{ContainerFacts, PodFacts};
 use super::pod_requirements::{PodRequirements, Requester};
 use super::pods::{PodIndex, PodRef, PodState};
@@ -94,7 +94,7 @@ pub(super) struct Launcher {
     /// The memory budget of the output and files of runs, from their first byte until their last reader is done.
     pub(super) results: Option<MemoryBudget>,
     /// The state of the nodes.
-    pub(super) gate: Arc<Gate>,
+    pub(super) gate: Arc<NodeGate>,
     lingering: Arc<Semaphore>,
 }
 

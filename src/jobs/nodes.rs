@@ -175,7 +175,7 @@ pub(super) fn probe_result(control: bool, is_asked: bool, probe: &Probe, answer:
     let last_out = probe.dials.iter().rposition(|dial| is_out(&dial.outcome));
     let after = last_out.map_or(0, |position| position + 1);
     let shut = probe.dials.get(after..).unwrap_or_default();
-    // An answer that is not ours came from a program between pod and listener.
+    // An answer that is not the hub's came from a program between pod and listener.
     let is_shut = |outcome: &DialOutcome| outcome.is_blocked() || matches!(outcome, DialOutcome::Answered(_));
     if shut.is_empty() && last_out.is_some() {
         return Some(ProbeResult::Open);

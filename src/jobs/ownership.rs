@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::handover::{HandoverDecision, OwnerState, decide};
 use super::job_record::PendingWrites;
+use super::ownership_term::Term;
 use super::recovery::recover;
 use super::resolved_runtime::ResolvedRuntime;
+use super::serving_state::ServingState;
 use super::settings::{JobClients, JobSettings};
-use super::state::ServingState;
-use super::term::Term;
 use super::term_services::TermServices;
 use crate::lease::{LeaseHolder, LeaseSettings, LookRequest, Peers, Spread, replica_of};
 
@@ -41,7 +41,7 @@ pub(super) struct Ownership {
 
 /// How a term ended.
 enum TermEnd {
-    /// The Lease is not ours any more, or the process ends.
+    /// This process does not hold the Lease any more, or the process ends.
     Lost,
     /// The Lease must be released: at a replica that ends, or one at a time where another replica should have it.
     GivenUp(Option<OwnedMutexGuard<()>>),
@@ -103,7 +103,7 @@ impl Ownership {
         let _ = renewing.await;
     }
 
-    /// Waits until the Lease is ours and reports its holder meanwhile.
+    /// Waits until this process holds the Lease and reports its holder meanwhile.
     async fn wait_for_lease(&self, holder: &mut watch::Receiver<LeaseHolder>) {
         loop {
             let now = holder.borrow_and_update().clone();

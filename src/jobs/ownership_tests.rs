@@ -10,15 +10,13 @@ use http::{Method, StatusCode};
 use knack_execution::conversation::RunEnd;
 use knack_execution::{ClusterFailureKind, ExecutionRequest, Program};
 use knack_memory::MemoryBudget;
-use knack_runner::protocol::{FromRunner, RunnerLink};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::*;
 use crate::fixture::{done, list};
 use crate::jobs::failure::failure;
-use crate::jobs::journal::tests::started;
-use crate::jobs::keys::{Context, Keys};
+use crate::jobs::journal::tests::written_journal;
 use crate::jobs::{Defaults, JobRequest, ResultMemory};
 
 /// What was written of runs.
@@ -158,25 +156,6 @@ async fn a_run_without_memory_for_what_is_sent_is_refused_before_it_has_a_pod_an
     assert!(written.is_empty(), "no Job was made: {written:?}");
 }
 
-/// The journal of a pod that ended while its run went on.
-fn broken_journal(pod_uid: &str) -> Vec<u8> {
-    let keys = Keys::new([0; 32]);
-    let context = Context {
-        caller: "c".to_owned(),
-        skill_namespace: None,
-        skill: None,
-        revision: None,
-        is_command: true,
-        is_warm: false,
-        timeout_ms: 1000,
-    };
-    let mut frame = started("01890a5d-ac96-774b-bcce-b302099a8057");
-    if let FromRunner::Started(started) = &mut frame {
-        started.context = keys.seal(pod_uid, &context);
-    }
-    RunnerLink::new(&keys.runner(pod_uid)).encode(&frame)
-}
-
 /// Has a pod whose run broke, and one whose log does not come; says when the record of the first one is looked for, and answers
 /// that once `over`.
 fn takeover_api(written: &Written, looked_for: &Arc<Notify>, over: &Arc<Notify>) -> Router {
@@ -216,7 +195,7 @@ fn takeover_api(written: &Written, looked_for: &Arc<Notify>, over: &Arc<Notify>)
         .route(namespace, get(listed))
         .route(
             &format!("{namespace}/broken/log"),
-            get(|| async { broken_journal("broken") }),
+            get(|| async { written_journal("broken", "01890a5d-ac96-774b-bcce-b302099a8057", None) }),
         )
         .route(&format!("{namespace}/silent/log"), get(std::future::pending::<()>))
         .route("/apis/batch/v1/namespaces/ns/jobs/broken", get(look).patch(patch))

@@ -110,7 +110,7 @@ fn job_of(pod: &Pod) -> Option<&OwnerReference> {
 }
 
 impl PodFacts {
-    /// Takes the facts of a pod of ours; `None` if it belongs to no Job.
+    /// Takes the facts of a sandbox pod; `None` if it belongs to no Job.
     pub(super) fn of(pod: &Pod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
         let job = job_of(pod)?;

@@ -322,9 +322,9 @@ fn key(resolved: &ResolvedRuntime, kind: &PodKind) -> String {
 fn best(pods: impl Iterator<Item = Option<Clearance>>) -> Option<usize> {
     let fitting = pods
         .enumerate()
-        .filter_map(|(place, clearance)| Some((clearance?, place)));
+        .filter_map(|(position, clearance)| Some((clearance?, position)));
     let usable = fitting.filter(|(clearance, _)| !matches!(clearance, Clearance::Open | Clearance::Unknown));
-    usable.min().map(|(_, place)| place)
+    usable.min().map(|(_, position)| position)
 }
 
 /// How many pods of each kind should be ready.

@@ -8,14 +8,13 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::{Method, StatusCode};
 use knack_execution::records::Claim;
-use knack_runner::fixture::mk_result;
-use knack_runner::protocol::{Exit, FromRunner, RunnerLink};
+use knack_runner::protocol::{Exit, RunnerLink};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::*;
 use crate::fixture::{done, list, not_found};
-use crate::jobs::journal::tests::started;
+use crate::jobs::journal::tests::{started, written_journal};
 use crate::jobs::keys::Keys;
 use crate::jobs::settings::JobClients;
 use crate::jobs::spec::tests::resolved;
@@ -201,7 +200,9 @@ async fn log(fake_cluster: &FakeCluster, name: &str) -> Response {
                 .encode(&started(&id("foreign").to_string()))
                 .into_response()
         }
-        Some(Log::Ended) => ended_run(name).into_response(),
+        Some(Log::Ended) => {
+            written_journal(name, &id("known").to_string(), Some(Exit::Code { code: 0 })).into_response()
+        }
         Some(Log::Broken) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         Some(Log::Silent) => std::future::pending().await,
         Some(Log::Slow) => {
@@ -217,29 +218,6 @@ async fn log(fake_cluster: &FakeCluster, name: &str) -> Response {
             not_found()
         }
     }
-}
-
-/// The journal of a run that has ended.
-fn ended_run(pod_uid: &str) -> Vec<u8> {
-    let keys = Keys::new([0; 32]);
-    let context = Context {
-        caller: "c".to_owned(),
-        skill_namespace: None,
-        skill: None,
-        revision: None,
-        is_command: true,
-        is_warm: false,
-        timeout_ms: 1000,
-    };
-    let run = id("known").to_string();
-    let mut begun = started(&run);
-    if let FromRunner::Started(started) = &mut begun {
-        started.context = keys.seal(pod_uid, &context);
-    }
-    let mut link = RunnerLink::new(&keys.runner(pod_uid));
-    let mut journal = link.encode(&begun);
-    journal.extend(link.encode(&FromRunner::Result(mk_result(&run, Exit::Code { code: 0 }))));
-    journal
 }
 
 fn is_refused(records: &Records, id: ExecutionId) -> bool {

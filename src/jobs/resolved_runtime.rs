@@ -78,7 +78,7 @@ pub struct ResolvedRuntime {
     pub requires_landlock: bool,
     /// User ids of the pods are not the node's (`sandbox.hostUsers: false`).
     pub own_users: bool,
-    /// Labels of the pods, besides ours (`sandbox.podMetadata.labels`).
+    /// Labels of the pods, besides Knack's (`sandbox.podMetadata.labels`).
     pub labels: BTreeMap<String, String>,
     /// Annotations of the pods (`sandbox.podMetadata.annotations`).
     pub annotations: BTreeMap<String, String>,
@@ -108,7 +108,9 @@ impl ResolvedRuntime {
     /// Pods that its pool can hold: for each interpreter, and for runs with granted values, packages or a named image.
     #[must_use]
     pub fn most_warm(&self) -> usize {
-        super::resolved_runtime::most(self)
+        let on_demand = !self.env.is_empty() || self.has_environments || !self.images.is_empty();
+        let granted = if on_demand { GRANTED_SHARE } else { 0 };
+        self.warm_replicas.saturating_mul(self.languages.len().max(1) + granted)
     }
 
     /// The environment values that a run of a declared tool gets: those that its skill is granted and that it asks for.
@@ -292,15 +294,6 @@ pub enum JournalMode {
     Sealed,
     /// Everything, for debugging.
     Plain,
-}
-
-/// Pods that a runtime's pool can hold, for any sequence of runs.
-pub(super) fn most(resolved: &ResolvedRuntime) -> usize {
-    let on_demand = !resolved.env.is_empty() || resolved.has_environments || !resolved.images.is_empty();
-    let granted = if on_demand { GRANTED_SHARE } else { 0 };
-    resolved
-        .warm_replicas
-        .saturating_mul(resolved.languages.len().max(1) + granted)
 }
 
 /// Pods with granted values, packages or a named image, all sets together, as a multiple of `warmPool.replicas`: two sets are held as ready as programs of

@@ -53,7 +53,7 @@ pub enum JobPurpose {
     Run,
     /// The isolation probe, which runs no user code: the runner dials the address.
     Probe {
-        /// `host:port` of a listener of ours.
+        /// `host:port` of Knack's listener.
         target: String,
         /// The question of the probe.
         question: String,
@@ -90,7 +90,7 @@ pub fn job_spec(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Job {
             pod_failure_policy: Some(failure_policy()),
             template: PodTemplateSpec {
                 metadata: Some(ObjectMeta {
-                    // Ours last: no other value may replace them.
+                    // Knack's labels last: no other value may replace them.
                     labels: Some(resolved.labels.clone().into_iter().chain(labels).collect()),
                     annotations: (!resolved.annotations.is_empty()).then(|| resolved.annotations.clone()),
                     ..ObjectMeta::default()

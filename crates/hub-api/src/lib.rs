@@ -31,10 +31,10 @@ mod execution;
 #[cfg(feature = "fixture")]
 pub mod fixture;
 mod identity;
-mod kept;
 mod names;
 mod protocol;
 mod refusal;
+mod shared_values;
 mod uses;
 
 pub use catalog::{
@@ -49,12 +49,12 @@ pub use execution::{
     WorkingDirectoryLine,
 };
 pub use identity::{ClientAuthorization, ClientCheck, ReadRuntimeNameError, RuntimeName, Version, is_label};
-pub use kept::{
-    KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptHello, KeptKey, KeptLine, KeptValue, ReadKeptKeyError, kept_path, read_keys,
-};
 pub use names::name_owner;
 pub use protocol::ProtocolRange;
 pub use refusal::{FailureLine, HubRefusal, RefusalCode};
+pub use shared_values::{
+    KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptHello, KeptKey, KeptLine, KeptValue, ReadKeptKeyError, kept_path, read_keys,
+};
 pub use uses::{USES_MAX, USES_MAX_BYTES, UseLine, UsesPost};
 
 /// Version of this protocol: the first line of every stream and `GET /v1/version` carry it.

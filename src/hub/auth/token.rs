@@ -19,7 +19,7 @@ use super::caller::{Caller, CallerError, accept, inspect};
 
 /// How long an accepted token is not reviewed again; a deleted ServiceAccount is locked out within it.
 const ACCEPTED_FOR: Duration = Duration::from_secs(30);
-/// How long a refused one is not: a token that is not valid yet, on a lagging API server, becomes valid soon.
+/// How long a refused token is not reviewed again: on an API server that lags, a new token becomes valid soon.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
 /// Accepted tokens remembered, at about 500 bytes each.
 const ACCEPTED: usize = 8192;
@@ -33,7 +33,7 @@ const STRANGERS_AT_ONCE: usize = 16;
 const PROVEN_AT_ONCE: usize = 16;
 /// Reviews of unknown tokens that one source may cause.
 const REVIEWS: Pace = Pace {
-    // A quarter of all for strangers.
+    // A quarter of the reviews for strangers.
     at_once: 4,
     // The gateways of a node behind one address, or a gateway's clients after its start.
     burst: 100,

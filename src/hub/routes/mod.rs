@@ -5,8 +5,8 @@ mod clients;
 mod content;
 mod execution_answer;
 mod executions;
-mod kept;
 mod refusal;
+mod shared_values;
 mod stream_reader;
 mod uses;
 
@@ -28,9 +28,9 @@ use super::auth::{Access, Authenticator, Caller, GrantedCaller};
 use super::body::Bodies;
 use super::catalog_views::CatalogViews;
 use super::executors::Executors;
-use super::kept::{KeptSecrets, KeptStore};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
+use super::shared_values::{KeptSecrets, KeptStore};
 use super::start::Start;
 use super::watch::Shared;
 use knack_hub_api::{HubRefusal, PROTOCOL, RefusalCode, RuntimeName, Version, is_label};
@@ -78,8 +78,11 @@ pub fn router(state: Arc<HubState>, stop: CancellationToken) -> Router {
         .route("/v1/executions", post(executions::run))
         .route("/v1/executions/{id}", get(executions::read).delete(executions::cancel))
         .route("/v1/clients", post(clients::check))
-        .route("/v1/kept", get(kept::follow))
-        .route("/v1/kept/{client}/{keys}", get(kept::read).put(kept::write))
+        .route("/v1/kept", get(shared_values::follow))
+        .route(
+            "/v1/kept/{client}/{keys}",
+            get(shared_values::read).put(shared_values::write),
+        )
         .route("/v1/uses", post(uses::count))
         .fallback(async || {
             RefusalResponse::new(

@@ -21,13 +21,13 @@ use tokio_util::task::AbortOnDropHandle;
 use super::cluster::call;
 use super::event::Event;
 use super::finished_jobs;
-use super::gate::GateRefusal;
 use super::handshake::STREAM_ENDED;
 use super::isolation;
 use super::job_record::{self, PendingWrites};
 use super::kinds::PodKind;
 use super::launch::{Launcher, Sandbox};
 use super::lease_notes;
+use super::node_gate::NodeRefusal;
 use super::pod_requirements::{PodRequirements, Requester};
 use super::pool::Pool;
 use super::request::{JobRequest, PoolCounts};
@@ -440,7 +440,7 @@ impl Term {
         resolved: &ResolvedRuntime,
         sandbox: Sandbox,
         bounds: &Bounds,
-    ) -> Result<Result<Sandbox, GateRefusal>, ExecutionError> {
+    ) -> Result<Result<Sandbox, NodeRefusal>, ExecutionError> {
         let admitted = self
             .launcher
             .gate

@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use super::stream_reader::StreamReader;
 use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted, nobody};
 use crate::hub::auth::{Caller, GrantedCaller};
-use crate::hub::kept::ValueOwner;
+use crate::hub::shared_values::ValueOwner;
 use crate::jobs::JobExecutor;
 
 /// A line at least this often, so that a dead connection is known as one.

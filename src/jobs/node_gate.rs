@@ -17,8 +17,8 @@ const ASK_PATIENCE: Duration = Duration::from_mins(1);
 
 /// The probe results, and the runs that wait for more.
 #[derive(Debug)]
-pub(super) struct Gate {
-    state: Mutex<GateState>,
+pub(super) struct NodeGate {
+    state: Mutex<NodeGateState>,
     /// Wakes the task that probes.
     wanted: Notify,
     /// Wakes every run that waits for a result.
@@ -26,7 +26,7 @@ pub(super) struct Gate {
 }
 
 #[derive(Debug, Default)]
-struct GateState {
+struct NodeGateState {
     nodes: Nodes,
     runner: Option<bool>,
     /// When a check gave a result last.
@@ -40,14 +40,14 @@ struct GateState {
 
 /// Why a pod is not used.
 #[derive(Debug)]
-pub(super) struct GateRefusal {
+pub(super) struct NodeRefusal {
     /// Why, for the caller.
     pub(super) missing: Missing,
     /// Whether a pod on another node may be used.
     pub(super) is_of_node: bool,
 }
 
-impl Default for Gate {
+impl Default for NodeGate {
     fn default() -> Self {
         Self {
             state: Mutex::default(),
@@ -57,7 +57,7 @@ impl Default for Gate {
     }
 }
 
-impl Gate {
+impl NodeGate {
     /// From now on nodes can be probed.
     pub(super) fn open(&self) {
         self.lock().can_ask = true;
@@ -104,7 +104,7 @@ impl Gate {
     }
 
     /// Returns when a pod may be used, or refuses it. A node that nothing is known of is probed first.
-    pub(super) async fn admit(&self, required: bool, node: &str, since: Instant) -> Result<(), GateRefusal> {
+    pub(super) async fn admit(&self, required: bool, node: &str, since: Instant) -> Result<(), NodeRefusal> {
         let until = tokio::time::Instant::now() + ASK_PATIENCE;
         let mut changes = self.changes.subscribe();
         loop {
@@ -180,14 +180,14 @@ impl Gate {
         self.changes.subscribe()
     }
 
-    fn lock(&self) -> MutexGuard<'_, GateState> {
+    fn lock(&self) -> MutexGuard<'_, NodeGateState> {
         // The state is valid between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn unknown(node: &str) -> GateRefusal {
-    GateRefusal {
+fn unknown(node: &str) -> NodeRefusal {
+    NodeRefusal {
         missing: Missing::new(
             format!(
                 "spec.sandbox.enforcement is Required, and it could not be determined whether node {node} keeps sandboxes \
@@ -199,8 +199,8 @@ fn unknown(node: &str) -> GateRefusal {
     }
 }
 
-fn open(node: &str) -> GateRefusal {
-    GateRefusal {
+fn open(node: &str) -> NodeRefusal {
+    NodeRefusal {
         missing: Missing::new(
             format!(
                 "spec.sandbox.enforcement is Required, and node {node} lets sandboxes reach the network (condition Isolated)"
@@ -225,7 +225,7 @@ mod tests {
             (Some(ProbeResult::Open), false),
             (None, false),
         ] {
-            let gate = Arc::new(Gate::default());
+            let gate = Arc::new(NodeGate::default());
             let waiting = tokio::spawn({
                 let gate = Arc::clone(&gate);
                 async move { gate.admit(true, "new", Instant::now()).await }
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_check_without_a_result_has_checked_nothing() {
-        let gate = Gate::default();
+        let gate = NodeGate::default();
         gate.record_probe("a".to_owned(), None);
         gate.set_runner_result(None);
         assert_eq!(gate.isolation().checked, None);
@@ -257,14 +257,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_never_probed_is_refused_in_the_end() {
-        let gate = Gate::default();
+        let gate = NodeGate::default();
         let refused = gate.admit(true, "new", Instant::now()).await.unwrap_err();
         assert!(refused.missing.to_string().contains("node new"), "{refused:?}");
     }
 
     #[tokio::test]
     async fn without_the_demand_no_run_waits() {
-        let gate = Gate::default();
+        let gate = NodeGate::default();
         gate.record_probe("a".to_owned(), Some(ProbeResult::Open));
         for node in ["a", "new"] {
             gate.admit(false, node, Instant::now()).await.unwrap();
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn while_nothing_is_known_any_node_is_asked_and_then_those_with_sandboxes() {
-        let gate = Gate::default();
+        let gate = NodeGate::default();
         assert_eq!(gate.next(true, &BTreeSet::new()), [None]);
         let live = BTreeSet::from(["a".to_owned(), "b".to_owned()]);
         gate.request_probe("b");
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn if_all_known_nodes_are_open_another_is_tried_now_and_then() {
-        let gate = Gate::default();
+        let gate = NodeGate::default();
         gate.record_probe("a".to_owned(), Some(ProbeResult::Open));
         let live = BTreeSet::new();
         assert!(gate.next(false, &live).is_empty(), "nobody asks for better");

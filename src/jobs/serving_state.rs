@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::term::Term;
+use super::ownership_term::Term;
 
 /// Whether this replica serves the runtime.
 #[derive(Debug, Clone, Default)]
