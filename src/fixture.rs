@@ -1,8 +1,19 @@
-//! Answers of an API server in memory, for tests.
+//! Values for tests: objects, and answers of an API server in memory.
 
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
+use knack_api::SkillRuntime;
 use serde_json::{Value, json};
+
+/// A SkillRuntime `ns/r` with this spec.
+#[expect(clippy::needless_pass_by_value, reason = "`json!` values are written at the call")]
+pub(crate) fn mk_runtime(spec: Value) -> SkillRuntime {
+    serde_json::from_value(json!({
+        "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
+        "metadata": {"name": "r", "namespace": "ns", "uid": "u"}, "spec": spec,
+    }))
+    .unwrap()
+}
 
 /// An error: a status of Kubernetes with this code, by its reason.
 pub(crate) fn failed(code: u16, reason: &str, message: &str) -> Response {

@@ -136,7 +136,7 @@ fn network(directory: &Path) -> Child {
         .spawn()
         .unwrap();
     let pid = peer.id();
-    // The peer has its namespace once it differs from ours; `unshare` execs, so the pid stays.
+    // The peer has its namespace once it differs from Knack's; `unshare` execs, so the pid stays.
     let ours = fs::read_link("/proc/self/ns/net").unwrap();
     while fs::read_link(format!("/proc/{pid}/ns/net")).unwrap() == ours {
         std::thread::yield_now();

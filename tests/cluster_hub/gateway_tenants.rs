@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::chat::{chat_with, content};
-use super::support::{Installation, InstallationOptions, Process, SOON, free_port, fresh_id, listening, refused};
+use super::support::{Installation, InstallationOptions, Process, SOON, code, free_port, fresh_id, listening, refused};
 
 /// Runs that wait at a runtime where one runs at once.
 const WAITING: usize = 8;
@@ -131,13 +131,6 @@ impl Client {
         };
         let answered = tokio::time::timeout(SOON, asked).await;
         assert!(answered.is_ok(), "{what}: {:?}", self.ask(text, None).await);
-    }
-}
-
-fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> RefusalCode {
-    match answer {
-        Err(HubError::Refused(refusal)) => refusal.code,
-        other => panic!("{other:?}"),
     }
 }
 

@@ -243,7 +243,7 @@ async fn cold_and_warm(installation: &Installation, client: &HubClient, tool: &T
     }
 }
 
-/// What a gateway that is no gateway of ours posts: files under names that configure programs, or beside the skill's own.
+/// What a gateway that is no gateway of Knack posts: files under names that configure programs, or beside the skill's own.
 async fn hidden_names_are_refused(installation: &Installation, client: &HubClient) {
     let line = installation.served(client, TOOLS[0].skill).await;
     let (_, mut paths) = planted();

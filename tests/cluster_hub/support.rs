@@ -15,7 +15,7 @@ use knack_execution::{
 };
 use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, LineReader, Token};
-use knack_hub_api::{CatalogLine, ExecutionFrame, HubRefusal, RuntimeName, SkillLine};
+use knack_hub_api::{CatalogLine, ExecutionFrame, HubRefusal, RefusalCode, RuntimeName, SkillLine};
 use knack_skill::model::SkillRef;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
@@ -529,6 +529,14 @@ pub(crate) async fn listening(port: u16) {
     })
     .await
     .expect("it listens");
+}
+
+/// The code of an answer that is a refusal.
+pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> RefusalCode {
+    match answer {
+        Err(HubError::Refused(refusal)) => refusal.code,
+        other => panic!("{other:?}"),
+    }
 }
 
 /// The refusal of a run that is posted: a status, or where the hub needs longer to refuse it (the head does not wait), a frame.

@@ -1,18 +1,10 @@
 //! Two tenants of one runtime.
 
 use cluster_support::run;
-use knack_hub_api::client::HubError;
 use knack_hub_api::{ContentIndex, ExecutionFrame, ExecutionState, RefusalCode};
 use serde_json::json;
 
-use super::support::{Installation, fresh_id, refused};
-
-fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> RefusalCode {
-    match answer {
-        Err(HubError::Refused(refusal)) => refusal.code,
-        other => panic!("{other:?}"),
-    }
-}
+use super::support::{Installation, code, fresh_id, refused};
 
 /// One tenant cannot see, run, read, cancel or repeat what is another's.
 #[test]

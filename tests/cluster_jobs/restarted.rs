@@ -1,4 +1,4 @@
-//! A container that kubelet starts again: where `restartPolicy` says so, here; in pods of ours where containerd made one and
+//! A container that kubelet starts again: where `restartPolicy` says so, here; in pods of Knack where containerd made one and
 //! lost it.
 
 use k8s_openapi::api::core::v1::Pod;

@@ -122,7 +122,7 @@ fn a_foreign_quota_is_left_alone_and_ours_bounds_nothing_without_the_setting() {
             .await;
             let left = quotas.get(QUOTA).await.unwrap();
             assert_eq!(left.spec.unwrap().hard.unwrap()["pods"].0, "5", "untouched");
-            // Out of the way: ours comes, and bounds nothing once the installation wants no bounds.
+            // Out of the way: Knack's comes, and bounds nothing once the installation wants no bounds.
             quotas.delete(QUOTA, &DeleteParams::default()).await.unwrap();
             merge(&api, "main", json!({"spec": {"suspend": true}})).await;
             until(&quotas, QUOTA, "ours", pods("72")).await;

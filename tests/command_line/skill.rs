@@ -418,7 +418,7 @@ async fn functions_with_errors_are_not_locked() {
     assert!(!folder.path().join("py/python-tools.lock").exists());
 }
 
-/// Names that a program or a person chooses: one of two equal ones would replace the other, and a line feed is no line of ours.
+/// Names that a program or a person chooses: one of two equal ones would replace the other, and a line feed is no line of Knack.
 #[tokio::test]
 async fn names_of_files_are_each_one_and_shown_in_one_line() {
     let folder = folder(&[

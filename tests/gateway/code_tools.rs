@@ -158,7 +158,7 @@ async fn a_code_tool_that_the_provider_does_not_have_runs_here_in_the_form_of_th
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
-/// A client that names the items of an answer by their ids names ours, too, which no provider knows. The Vercel AI SDK sends the
+/// A client that names the items of an answer by their ids names Knack's, too, which no provider knows. The Vercel AI SDK sends the
 /// output of a shell whole.
 #[tokio::test]
 async fn runs_that_are_named_by_their_ids_come_back_as_calls() {
@@ -253,7 +253,7 @@ async fn a_call_of_the_client_beside_a_run_comes_back_to_it() {
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 
-/// Skills that are attached are ours, so the shell is: also where the provider has one.
+/// Skills that are attached are Knack's, so the shell is: also where the provider has one.
 #[tokio::test]
 async fn a_shell_with_skills_of_ours_runs_here() {
     let knack = start(Start {
@@ -274,7 +274,7 @@ async fn a_shell_with_skills_of_ours_runs_here() {
     for stream in [false, true] {
         for (skills, left) in [
             (json!([ours]), Value::Null),
-            // The provider's stay with it, and ours run beside them.
+            // The provider's stay with it, and Knack's run beside them.
             (json!([ours, foreign]), json!([foreign])),
         ] {
             let mut talk = Talk::plain((Format::Responses, stream), "add by skill");

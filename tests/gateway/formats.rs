@@ -342,7 +342,7 @@ async fn a_stored_response_is_continued_by_the_id_that_was_shown() {
 }
 
 /// Two gateways before one provider, as after a restart that lost what was kept, or beside a replica without a hub; and
-/// one gateway with two callers. The provider knows the response that was shown, whose calls of ours are open.
+/// one gateway with two callers. The provider knows the response that was shown, whose calls of Knack are open.
 #[tokio::test]
 async fn a_response_whose_loop_is_not_known_is_an_error_that_says_what_to_send() {
     let first = with_sandbox(SCRIPT).await;

@@ -131,7 +131,7 @@ fn replaced(body: &[u8], from: &str, to: &str) -> Vec<u8> {
     text.replace(from, to).into_bytes()
 }
 
-/// Asserts that an answer is an error of the format, as status or as the last event, and that nothing of ours is in it.
+/// Asserts that an answer is an error of the format, as status or as the last event, and that nothing of Knack is in it.
 fn is_error(talk: &Talk, what: &str, answer: &Answer) {
     let value = if answer.status == 200 {
         assert!(talk.stream, "{} {what}: {}", talk.row(), answer.text);
@@ -147,7 +147,7 @@ fn is_error(talk: &Talk, what: &str, answer: &Answer) {
     is_named(talk, what, answer, &value);
 }
 
-/// Asserts that an error of ours has the name of its request, also inside where the format has a place for it.
+/// Asserts that an error of Knack has the name of its request, also inside where the format has a place for it.
 fn is_named(talk: &Talk, what: &str, answer: &Answer, error: &Value) {
     let id = answer.headers["x-knack-request-id"].to_str().unwrap();
     assert!(!id.is_empty(), "{} {what}", talk.row());

@@ -203,7 +203,7 @@ turns:
         )
     };
     for path in PATHS {
-        // A client without tools of its own: the choice is free once ours was called.
+        // A client without tools of its own: the choice is free once Knack's was called.
         for mode in ["\"ANY\"", "\"any\"", "2"] {
             assert_eq!(
                 said(&ask(&knack, path, &body(mode), None).await),

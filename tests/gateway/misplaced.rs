@@ -1,4 +1,4 @@
-//! Pieces of an answer at places where no reader expects them, and what only some answers have: nothing of ours reaches the
+//! Pieces of an answer at places where no reader expects them, and what only some answers have: nothing of Knack reaches the
 //! client, and nothing of the provider's is lost. Between gateway and scripted provider stands one that edits its answers.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn rewritten(text: &str, edit: &Edit) -> String {
     out
 }
 
-/// Asserts that an answer is one of its format, or an error of it, without anything of ours. True for an answer.
+/// Asserts that an answer is one of its format, or an error of it, without anything that Knack adds. True for an answer.
 fn is_legal(talk: &mut Talk, what: &str, answer: &Answer) -> bool {
     for ours in ["load_skill", "listed", "\\\"skill\\\"", "plover", "127.0.0.1"] {
         assert!(
@@ -488,7 +488,7 @@ async fn items_that_only_the_end_of_a_response_has_are_shown_and_run() {
             assert_eq!(event["sequence_number"], number, "{event}");
         }
     }
-    // A call of ours that is whole nowhere is no answer.
+    // A call of Knack that is whole nowhere is no answer.
     let edit: Edit = Arc::new(move |mut events| {
         events.retain(|event| kept(event, &["response.output_item.done"]));
         if let Some(response) = events.last_mut().and_then(|event| event.get_mut("response")) {

@@ -1,4 +1,4 @@
-//! The name of a request: in every answer, and in errors of ours also where the SDK of the format looks for it.
+//! The name of a request: in every answer, and in Knack's errors also where the SDK of the format looks for it.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const fn sdk_header(format: Format) -> Option<&'static str> {
     }
 }
 
-/// Asserts that an error of ours has its name in all places of its format.
+/// Asserts that an error of Knack has its name in all places of its format.
 fn is_named(format: Format, what: &str, answer: &Answer) {
     let id = answer
         .headers

@@ -144,7 +144,7 @@ impl<'a> Keeping<'a> {
         (answer.status, answer.text)
     }
 
-    /// What is read, with nothing of ours in it.
+    /// What is read, with nothing of Knack in it.
     async fn get(&self, behind: &str) -> (u16, Value) {
         let (status, text) = self.read(behind).await;
         no_internals(&text);

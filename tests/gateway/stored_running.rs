@@ -1,4 +1,4 @@
-//! What a client reads of an answer of its own whose loop still runs: nothing of ours, and nothing that is not there yet.
+//! What a client reads of an answer of its own whose loop still runs: nothing of Knack, and nothing that is not there yet.
 
 use serde_json::{Value, json};
 

@@ -181,7 +181,7 @@ async fn a_member_that_only_the_gateway_added_is_left_out_where_the_provider_ref
     }
 }
 
-/// A provider that takes no tools beside a schema gets the request without ours, since its client sent none. The history of
+/// A provider that takes no tools beside a schema gets the request without Knack's, since its client sent none. The history of
 /// the conversation stays as the provider knows it.
 #[tokio::test]
 async fn a_schema_that_excludes_tools_is_answered_without_skills() {

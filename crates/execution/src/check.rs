@@ -87,8 +87,8 @@ fn check_places(inputs: &[InputFile]) -> Result<(), ExecutionError> {
     Ok(())
 }
 
-/// Whether a run of a declared tool is nothing else: its own command line in its own folder, beside no other skill, and
-/// files of the conversation only where no interpreter looks by itself.
+/// Checks that a run of a declared tool is only that: its own command line in its own folder, without other skills, and with
+/// files of the conversation only where no interpreter loads them by itself.
 fn check_tool(request: &ExecutionRequest, tool: &ToolRun) -> Result<(), ExecutionError> {
     let invalid = |text: &str| {
         let name = format!(

@@ -10,7 +10,7 @@ use knack_memory::MemoryBudget;
 use knack_runner::protocol::{
     Area, Cwd, Data, Exit as WireExit, Files, FromRunner, KILL_BOUND_MS, LandlockState, Language as WireLanguage,
     Limits as WireLimits, Locks, OutputStream, PIECE_BYTES, Program as WireProgram, Run as RunFrame, RunResult,
-    StagedFile, Started, ToRunner,
+    StagedFile, ToRunner,
 };
 
 use super::caps::{RunUsage, hold};
@@ -92,7 +92,7 @@ impl ExecutionRef {
     }
 }
 
-/// The frames so far.
+/// The frames that were received so far.
 #[derive(Debug, Default)]
 pub struct CollectedFrames {
     /// Whether the runner reported the start of the program.
@@ -156,7 +156,7 @@ pub async fn read_result(
             FromRunner::Rejected(rejected) => return Err(ExecutionError::Internal(rejected.message)),
             frame => {
                 if let FromRunner::Started(started) = &frame {
-                    asked.check_started(started)?;
+                    asked.check(&started.id, &started.digest)?;
                 }
                 observe(&frame);
                 collected.take(frame)?;
@@ -172,10 +172,6 @@ struct SentRun {
 }
 
 impl SentRun {
-    fn check_started(&self, started: &Started) -> Result<(), ExecutionError> {
-        self.check(&started.id, &started.digest)
-    }
-
     fn check_result(&self, result: &RunResult) -> Result<(), ExecutionError> {
         if failed_before_run(result) {
             return Ok(());
@@ -216,9 +212,9 @@ pub fn skill_frames(mount: &SkillMount) -> impl Iterator<Item = ToRunner> {
     })
 }
 
-/// One at a time: a file is larger than what may wait to be sent.
+/// One frame at a time: a file is larger than what may wait to be sent.
 fn file_frames(area: Area, path: String, bytes: &[u8], executable: bool) -> impl Iterator<Item = ToRunner> {
-    // `chunks` of nothing is no chunk at all, but an empty file is a file.
+    // `chunks` of an empty file yields nothing, but the file must be staged.
     let pieces = bytes.chunks(PIECE_BYTES).chain(bytes.is_empty().then_some(&[][..]));
     pieces.enumerate().map(move |(index, piece)| {
         ToRunner::Files(Files {
@@ -233,7 +229,7 @@ fn file_frames(area: Area, path: String, bytes: &[u8], executable: bool) -> impl
     })
 }
 
-/// The run is over but processes of it are left: it has no result, independent of what the program printed.
+/// The run is over but some of its processes are left: it has no result, whatever the program printed.
 pub fn processes_left(how: &str) -> ExecutionError {
     ExecutionError::Internal(format!("processes of the run could not be ended ({how})"))
 }

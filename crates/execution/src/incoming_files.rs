@@ -37,7 +37,7 @@ impl IncomingFiles {
 
     /// Takes a piece.
     ///
-    /// Errors: what the runner sent that it must not, in words.
+    /// Errors: what the runner must not have sent, as text.
     pub(super) fn take(&mut self, piece: FilePiece) -> Result<(), &'static str> {
         let mut file = match self.open.take() {
             Some(open) => open,
@@ -56,7 +56,7 @@ impl IncomingFiles {
             return Err("a file whose size is not the announced one");
         }
         if !piece.last && size == before {
-            // Without a bound of its own: such pieces count nowhere.
+            // Refused: nothing else bounds the number of empty pieces.
             return Err("an empty piece of a file");
         }
         if piece.last {

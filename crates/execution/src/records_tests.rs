@@ -1,7 +1,8 @@
 use futures::FutureExt as _;
 
 use super::*;
-use crate::{ExecutionResult, Exit, LockReport, StartKind, Stream, Timings};
+use crate::Exit;
+use crate::fixture::mk_result;
 
 const START: Duration = Duration::from_secs(1_763_770_000);
 
@@ -11,24 +12,7 @@ fn id(call: &str) -> ExecutionId {
 
 #[expect(clippy::unnecessary_wraps, reason = "the callers want an outcome")]
 fn result(id: ExecutionId, exit: Exit, output: usize) -> Outcome {
-    Outcome::Ok(Arc::new(ExecutionResult {
-        id,
-        exit,
-        stdout: Stream {
-            bytes: vec![b'x'; output].into(),
-            truncated: false,
-        },
-        stderr: Stream::default(),
-        files: Vec::new(),
-        file_errors: Vec::new(),
-        timings: Timings {
-            queue_wait: Duration::ZERO,
-            total: Duration::ZERO,
-            run: Duration::ZERO,
-            start: StartKind::Cold,
-        },
-        locks: LockReport::default(),
-    }))
+    Outcome::Ok(Arc::new(mk_result(id, exit, vec![b'x'; output])))
 }
 
 fn first(records: &Arc<Records>, caller: &str, id: ExecutionId) -> (Run, Waiter) {

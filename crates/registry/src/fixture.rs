@@ -20,6 +20,17 @@ pub fn draft(name: &str, files: Files) -> Draft {
     }
 }
 
+/// Unix time in microseconds.
+///
+/// # Panics
+///
+/// If the clock is before 1970.
+#[expect(clippy::unwrap_used, reason = "a clock that is so wrong ends the test")]
+pub fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    i64::try_from(since.unwrap().as_micros()).unwrap()
+}
+
 /// Runs a future to its end on this thread.
 ///
 /// # Panics

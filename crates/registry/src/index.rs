@@ -80,9 +80,9 @@ pub struct Index {
 
 /// An entry of an index that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("skills[{place}] {name:?}: {why}")]
+#[error("skills[{position}] {name:?}: {why}")]
 pub struct SkippedEntry {
-    place: usize,
+    position: usize,
     /// Its name, if it has one.
     pub name: String,
     /// What is wrong.
@@ -132,7 +132,7 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Index, IndexError> {
         )));
     }
     let (mut skills, mut skipped) = (Vec::new(), Vec::new());
-    for (place, written) in index.skills.into_iter().enumerate() {
+    for (position, written) in index.skills.into_iter().enumerate() {
         let written = serde_json::from_str::<Value>(written.get());
         let name = written.as_ref().ok().and_then(|written| written["name"].as_str());
         let name = name.unwrap_or_default().chars().take(TOLD_MAX_CHARS).collect();
@@ -141,7 +141,7 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Index, IndexError> {
             .and_then(|written| entry(base, written))
         {
             Ok(skill) => skills.push(skill),
-            Err(why) => skipped.push(SkippedEntry { place, name, why }),
+            Err(why) => skipped.push(SkippedEntry { position, name, why }),
         }
     }
     Ok(Index { skills, skipped })

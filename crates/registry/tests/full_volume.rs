@@ -2,56 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use knack_registry::fixture::{draft, wait};
-use knack_registry::{Disk, Draft, Files, FolderStore, Owner, RealDisk, Store as _, StoreError};
+use knack_registry::{Draft, Files, FolderStore, Owner, Store as _, StoreError};
 use knack_skill::model::SkillFile;
+use volume::{Volume, used};
 
-/// A disk that takes a part of a file when it is full, as a volume does.
-#[derive(Debug)]
-struct FullDisk(Arc<AtomicBool>);
-
-impl FullDisk {
-    fn fit<'b>(&self, bytes: &'b [u8]) -> (&'b [u8], io::Result<()>) {
-        if self.0.load(Ordering::SeqCst) {
-            (&bytes[..bytes.len() / 2], Err(io::ErrorKind::StorageFull.into()))
-        } else {
-            (bytes, Ok(()))
-        }
-    }
-}
-
-impl Disk for FullDisk {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_folder(path)
-    }
-
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let (part, done) = self.fit(bytes);
-        RealDisk.write(path, part).and(done)
-    }
-
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let (part, done) = self.fit(bytes);
-        RealDisk.append(path, part).and(done)
-    }
-
-    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        RealDisk.cut(path, length)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
-}
+#[path = "../../../tests/support/volume.rs"]
+mod volume;
 
 fn upload(name: &str) -> Draft {
     let file = SkillFile {
@@ -75,8 +36,12 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn what_a_full_volume_refuses_leaves_nothing_and_a_skill_can_be_deleted() {
     let work = tempfile::tempdir().unwrap();
-    let is_full = Arc::new(AtomicBool::new(false));
-    let opened = FolderStore::open_on(work.path(), Box::new(FullDisk(Arc::clone(&is_full)))).unwrap();
+    let size = Arc::new(AtomicU64::new(1 << 20));
+    let volume = Volume {
+        root: work.path().to_owned(),
+        size: Arc::clone(&size),
+    };
+    let opened = FolderStore::open_on(work.path(), Box::new(volume)).unwrap();
     let (store, owner) = (opened.store, Owner::from([1; 32]));
     wait(async {
         let kept = store.create(&owner, None, upload("kept")).await.unwrap();
@@ -84,7 +49,8 @@ fn what_a_full_volume_refuses_leaves_nothing_and_a_skill_can_be_deleted() {
             .add_version(&owner, &kept.id, upload("kept"), false)
             .await
             .unwrap();
-        is_full.store(true, Ordering::SeqCst);
+        // A part of each file has room.
+        size.store(used(work.path()) + 10, Ordering::SeqCst);
         for refused in [
             store.create(&owner, None, upload("other")).await,
             store.add_version(&owner, &kept.id, upload("kept"), true).await,
@@ -106,7 +72,7 @@ fn what_a_full_volume_refuses_leaves_nothing_and_a_skill_can_be_deleted() {
         store.delete(&owner, &kept.id).await.unwrap();
         assert_eq!(names(&work.path().join("skills")), [""; 0]);
         assert_eq!(names(&work.path().join("staging")), [""; 0]);
-        is_full.store(false, Ordering::SeqCst);
+        size.store(1 << 20, Ordering::SeqCst);
         store.create(&owner, None, upload("kept")).await.unwrap();
     });
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use disk::{DiskStep, FailingDisk, Fate};
-use knack_registry::fixture::wait;
+use knack_registry::fixture::{now, wait};
 use knack_registry::{
     Disk, ExecutedSkill, Execution, ExecutionQuery, FolderHistory, History, HistorySettings, Owner, Status, read_folder,
 };
@@ -34,14 +34,6 @@ fn owner() -> Owner {
 }
 
 fn quiet(_: &str) {}
-
-/// Unix time in microseconds.
-fn now() -> i64 {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    i64::try_from(since.as_micros()).unwrap()
-}
 
 fn execution(id: &str, status: Status) -> Execution {
     Execution {

@@ -3,16 +3,19 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use knack_registry::fixture::wait;
+use knack_registry::fixture::{now, wait};
 use knack_registry::{
-    Disk, Execution, ExecutionQuery, FolderHistory, History as _, HistorySettings, Owner, RealDisk, Status, read_folder,
+    Execution, ExecutionQuery, FolderHistory, History as _, HistorySettings, Owner, Status, read_folder,
 };
 use serde_json::json;
+use volume::{Volume, used};
+
+#[path = "../../../tests/support/volume.rs"]
+mod volume;
 
 const ALL: ExecutionQuery = ExecutionQuery {
     skill: None,
@@ -20,14 +23,6 @@ const ALL: ExecutionQuery = ExecutionQuery {
     skip: 0,
     limit: 100,
 };
-
-/// Unix time in microseconds.
-fn now() -> i64 {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap();
-    i64::try_from(since.as_micros()).unwrap()
-}
 
 fn client(byte: u8) -> Owner {
     Owner::from([byte; 32])
@@ -97,61 +92,6 @@ fn a_run_whose_gateway_learns_its_secret_meanwhile_is_its_clients() {
         let found = history.get(&of_gateway(2), "a").await.unwrap().unwrap();
         assert_eq!(found.status, Status::Success);
     });
-}
-
-/// A volume of a size, with nothing else on it.
-#[derive(Debug)]
-struct Volume {
-    root: PathBuf,
-    size: Arc<AtomicU64>,
-}
-
-fn used(root: &Path) -> u64 {
-    let files = std::fs::read_dir(root.join("executions")).into_iter().flatten();
-    files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
-}
-
-impl Volume {
-    /// As much of it as fits is written.
-    fn fit<'b>(&self, bytes: &'b [u8], before: u64) -> (&'b [u8], io::Result<()>) {
-        let room = self
-            .size
-            .load(Ordering::SeqCst)
-            .saturating_sub(used(&self.root) - before);
-        match bytes.get(..usize::try_from(room).unwrap()) {
-            Some(part) if part.len() < bytes.len() => (part, Err(io::ErrorKind::StorageFull.into())),
-            _ => (bytes, Ok(())),
-        }
-    }
-}
-
-impl Disk for Volume {
-    fn create_folder(&self, path: &Path) -> io::Result<()> {
-        RealDisk.create_folder(path)
-    }
-
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let before = std::fs::metadata(path).map_or(0, |file| file.len());
-        let (part, done) = self.fit(bytes, before);
-        RealDisk.write(path, part).and(done)
-    }
-
-    fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let (part, done) = self.fit(bytes, 0);
-        RealDisk.append(path, part).and(done)
-    }
-
-    fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        RealDisk.cut(path, length)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        RealDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        RealDisk.remove(path)
-    }
 }
 
 fn on_volume(root: &Path, size: &Arc<AtomicU64>) -> FolderHistory {

@@ -233,6 +233,7 @@ fn micros(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::mk_result;
 
     fn result(files: &[(&str, usize)]) -> ExecutionResult {
         let file = |(path, size): &(&str, usize)| {
@@ -245,13 +246,10 @@ mod tests {
             }
         };
         ExecutionResult {
-            id: ExecutionId::new(Duration::from_secs(1), "r", 0, "c"),
-            exit: Exit::Code(3),
             stdout: Stream {
                 bytes: Bytes::from_static(b"out"),
                 truncated: true,
             },
-            stderr: Stream::default(),
             files: files.iter().map(file).collect(),
             file_errors: vec![FileError {
                 path: "big".to_owned(),
@@ -263,7 +261,7 @@ mod tests {
                 run: Duration::from_micros(3),
                 start: StartKind::Warm,
             },
-            locks: LockReport::default(),
+            ..mk_result(ExecutionId::new(Duration::from_secs(1), "r", 0, "c"), Exit::Code(3), "")
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Identities {
 }
 
 impl Identities {
-    /// The uids of one block, or `None` if a process outside our control has one of them, or this user namespace does
+    /// The uids of one block, or `None` if a process outside Knack's control has one of them, or this user namespace does
     /// not map them.
     pub(super) fn of_block(block: u32) -> Option<Self> {
         let uids: VecDeque<u32> = (0..UIDS_PER_BLOCK)

@@ -17,7 +17,7 @@ const SEARCH_BOUND: Duration = Duration::from_secs(5);
 
 /// Ends every process of the run whose directory this is. Blocks for some milliseconds. Returns whether none is left.
 ///
-/// With an own uid this is certain. Without one (we are not root) the processes are known by the environment they were
+/// With an own uid this is certain. Without one (this process is not root) the processes are known by the environment they were
 /// started with only, which a hostile program can overwrite: its main process still ends with the runner, but what
 /// detached before may stay.
 pub(super) fn sweep(runner: &Path, identity: Option<Identity>, directory: &Path) -> bool {

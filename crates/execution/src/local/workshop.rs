@@ -1,7 +1,7 @@
 //! Where run directories are, and which uid each has.
 //!
 //! ```text
-//! <base>/knack-sandbox-<euid>/            0711, ours
+//! <base>/knack-sandbox-<euid>/            0711, owned by this user
 //!     block-<n>.lock                      held by flock while a knack process lives
 //!     block-<n>/run-<k>/                  one run; block-<n>/cache/ staged skills
 //! ```

@@ -274,29 +274,20 @@ fn hidden(text: &str, granted: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use knack_execution::{LockReport, StartKind, Stream, Timings};
+    use knack_execution::Stream;
+    use knack_execution::fixture::mk_result;
 
     use super::*;
 
     fn result(exit: Exit, stdout: &'static str, stderr: &'static str) -> ExecutionResult {
-        let stream = |text: &'static str| Stream {
-            bytes: text.into(),
+        let id = ExecutionId::new(Duration::ZERO, "request", 0, "call");
+        let stderr = Stream {
+            bytes: stderr.into(),
             truncated: false,
         };
         ExecutionResult {
-            id: ExecutionId::new(Duration::ZERO, "request", 0, "call"),
-            exit,
-            stdout: stream(stdout),
-            stderr: stream(stderr),
-            files: Vec::new(),
-            file_errors: Vec::new(),
-            timings: Timings {
-                queue_wait: Duration::ZERO,
-                total: Duration::ZERO,
-                run: Duration::ZERO,
-                start: StartKind::Warm,
-            },
-            locks: LockReport::default(),
+            stderr,
+            ..mk_result(id, exit, stdout)
         }
     }
 

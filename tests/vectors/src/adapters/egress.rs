@@ -65,7 +65,7 @@ fn before_connect(input: &Value) -> Outcome {
     Ok(judged(verdict(input)?))
 }
 
-/// OmniRoute follows no redirect; a fetch of ours follows five, and each target is judged like the first URL.
+/// OmniRoute follows no redirect; a fetch of Knack follows five, and each target is judged like the first URL.
 fn redirect(input: &Value) -> Outcome {
     let first = verdict(input)?;
     if first != "allowed"
