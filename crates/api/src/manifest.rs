@@ -61,7 +61,7 @@ pub enum Manifest {
     SkillRuntime(Box<SkillRuntimeManifest>),
     /// A ConfigMap, which may hold the files of a Skill beside it.
     ConfigMap(Box<ConfigMap>),
-    /// Any other object: not ours, left alone.
+    /// Any other object: it is not of Knack's kinds and is left alone.
     Other {
         /// Its `apiVersion` and `kind`, for the log.
         what: String,
@@ -88,7 +88,7 @@ impl ManifestError {
     }
 }
 
-/// The begin of every `apiVersion` of ours.
+/// The begin of every `apiVersion` of Knack.
 const GROUP_PREFIX: &str = "knack.dev/";
 
 /// How deep lists may be in lists; `kubectl` writes one level.
@@ -219,7 +219,7 @@ fn read_object(document: usize, value: Value, depth: usize, all: &mut Vec<Result
     }
 }
 
-/// The kind of a list that may hold objects of ours.
+/// The kind of a list that may hold Knack's objects.
 fn list_kind(value: &Value) -> Option<String> {
     let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (word("apiVersion"), word("kind"));
@@ -425,7 +425,7 @@ mod tests {
     fn other_groups_are_left_alone_and_other_versions_refused() {
         check("apiVersion: v1\nkind: Secret\n", &["other v1 Secret"]);
         check("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n", &["map m"]);
-        // Not ours to judge, whatever is wrong with it.
+        // Not of Knack's kinds, whatever is wrong with it.
         check("apiVersion: v1\nkind: ConfigMap\ndata: 1\n", &["other v1 ConfigMap"]);
         check(
             &SKILL.replace("v1alpha1", "v1"),

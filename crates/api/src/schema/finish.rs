@@ -35,13 +35,13 @@ pub(super) fn finish(kind: &str, definition: &mut Value, derived: &Value) {
         }
     }
     for Pattern { at, regex, .. } in PATTERNS.iter().filter(|pattern| pattern.kind == kind) {
-        if let Some(place) = locate(schema, at) {
-            place.insert("pattern".to_owned(), json!(regex));
+        if let Some(node) = locate(schema, at) {
+            node.insert("pattern".to_owned(), json!(regex));
         }
     }
     for rule in RULES.iter().filter(|rule| rule.kind == kind) {
-        if let Some(place) = locate(schema, rule.at) {
-            let list = place.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
+        if let Some(node) = locate(schema, rule.at) {
+            let list = node.entry("x-kubernetes-validations").or_insert_with(|| json!([]));
             if let Some(list) = list.as_array_mut() {
                 list.push(json!({"rule": rule.rule, "message": rule.message}));
             }
@@ -118,17 +118,17 @@ fn list_type(object: &mut Map<String, Value>, name: &str) {
 
 /// The schema at a rule's path.
 fn locate<'a>(schema: &'a mut Value, path: &str) -> Option<&'a mut Map<String, Value>> {
-    let mut place = schema;
+    let mut node = schema;
     for part in path.split('.').filter(|part| !part.is_empty()) {
         let name = part.trim_end_matches("[]").trim_end_matches("{}");
-        place = place.get_mut("properties")?.get_mut(name)?;
+        node = node.get_mut("properties")?.get_mut(name)?;
         if part.ends_with("[]") {
-            place = place.get_mut("items")?;
+            node = node.get_mut("items")?;
         } else if part.ends_with("{}") {
-            place = place.get_mut("additionalProperties")?;
+            node = node.get_mut("additionalProperties")?;
         }
     }
-    place.as_object_mut()
+    node.as_object_mut()
 }
 
 #[cfg(test)]
@@ -143,9 +143,9 @@ mod tests {
         }
         for Pattern { kind, at, .. } in PATTERNS {
             let mut schema = super::super::schema_of(kind).unwrap().clone();
-            let place = locate(&mut schema, at);
+            let node = locate(&mut schema, at);
             assert!(
-                place.is_some_and(|place| place["type"] == "string" && place.contains_key("maxLength")),
+                node.is_some_and(|node| node["type"] == "string" && node.contains_key("maxLength")),
                 "{kind} {at}"
             );
         }

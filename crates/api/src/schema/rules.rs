@@ -69,11 +69,26 @@ const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.
 /// The grammar of Semantic Versioning, but for leading zeros of the three numbers, which versions by date have: what an upload may have,
 /// its Skill may have.
 pub(super) const VERSION: &str = "self.matches('^[0-9]+[.][0-9]+[.][0-9]+(-(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')";
+/// The name in a label's key, and a label's value.
+macro_rules! label_name {
+    () => {
+        "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+    };
+}
+/// A label's key: a name, with an optional domain before it.
+macro_rules! label_key {
+    () => {
+        concat!("([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?", label_name!())
+    };
+}
 /// A schema has no pattern for the keys of a map.
-const LABEL_KEYS: &str =
-    "self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
+const LABEL_KEYS: &str = concat!("self.all(k, k.matches('^", label_key!(), "$'))");
 /// Kubernetes takes capitals in the domain of an annotation.
-const ANNOTATION_KEYS: &str = "self.all(k, k.matches('^([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))";
+const ANNOTATION_KEYS: &str = concat!(
+    "self.all(k, k.matches('^([A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?/)?",
+    label_name!(),
+    "$'))"
+);
 const LABEL_KEYS_TEXT: &str = "keys must be label keys of Kubernetes: at most 63 letters, digits, -, _ and ., beginning and ending with a letter or digit, with an optional domain before them, such as example.com/team";
 const REQUIREMENT: &str = "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)";
 const REQUIREMENT_TEXT: &str =
@@ -97,10 +112,10 @@ pub(super) const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]
 const LABEL_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// Keys of a Secret.
 const DATA_KEY: &str = "^[-._a-zA-Z0-9]+$";
-const LABEL_KEY: &str = "^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+const LABEL_KEY: &str = concat!("^", label_key!(), "$");
 /// A toleration may be without a key, also by an empty one.
-const TAINT_KEY: &str = "^(([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
-const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$";
+const TAINT_KEY: &str = concat!("^(", label_key!(), ")?$");
+const LABEL_VALUE: &str = concat!("^(", label_name!(), ")?$");
 
 const fn of_skill(at: &'static str, regex: &'static str) -> Pattern {
     Pattern {
