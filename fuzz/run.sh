@@ -3,7 +3,7 @@
 # requests and streams also how many inputs were read to their end (of a power of two of them), and fails if one crashes,
 # hangs or runs out of memory. Usage: [INPUTS=N] fuzz/run.sh [SECONDS] [TARGET...]
 # With INPUTS each target runs until it has had that many, in SECONDS at most, and without AddressSanitizer, which is
-# several times slower: panics, hangs and memory are found all the same, and the parsers have no unsafe code of ours.
+# several times slower: panics, hangs and memory are found all the same, and the parsers have no unsafe code of Knack.
 # Brings what it needs: a nightly toolchain of one date, so that it means the same next year, and cargo-fuzz.
 set -eu
 

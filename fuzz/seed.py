@@ -83,7 +83,7 @@ def wire():
                 if path.stem.startswith(f"{kind}-res"):
                     target = f"drive_{KINDS[kind]}_answer"
                     put(target, path.stem, b"\xff" + body.encode())
-                    # A round with a call of ours, then the example again.
+                    # A round with a call of Knack, then the example again.
                     hidden = body.replace("get_weather", "skill_run")
                     put(target, path.stem + "-rounds", b"\x1f" + f"{hidden}\n====\n{body}".encode())
             if path.stem.startswith("msg-re"):
@@ -100,7 +100,7 @@ def wire():
                     put("answer_glance", path.stem, bytes([4 + choice, 9]) + stream.encode())
                     target = f"drive_{KINDS[kind]}_stream"
                     put(target, path.stem, b"\xff" + stream.encode())
-                    # A round with a call of ours, then the example again.
+                    # A round with a call of Knack, then the example again.
                     hidden = stream.replace("get_weather", "skill_run")
                     put(target, path.stem + "-rounds", b"\x1f" + f"{hidden}\n====\n{stream}".encode())
     shown = {"model": "m", "max_tokens": 9, "messages": [

@@ -56,7 +56,7 @@ runner_program() {
   echo "$target/$rust_target/runner/knack-runner"
 }
 
-# Both programs of ours come from one build: what they share is compiled once.
+# Both programs of Knack come from one build: what they share is compiled once.
 program() { # knack or knack-gateway
   if [ "$1" = knack ] && [ -n "${KNACK_PROGRAM:-}" ]; then echo "$KNACK_PROGRAM" && return; fi
   if [ "$1" = knack-gateway ] && [ -n "${KNACK_GATEWAY_PROGRAM:-}" ]; then echo "$KNACK_GATEWAY_PROGRAM" && return; fi

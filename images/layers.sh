@@ -13,7 +13,7 @@ fresh() { rm -rf "$1" && mkdir -p "$1"; }
 # GNU's name of the architecture, which its tools and library folders carry.
 machine() { case $ARCHITECTURE in amd64) echo x86_64 ;; arm64) echo aarch64 ;; *) echo "images: no architecture $ARCHITECTURE" >&2 && return 1 ;; esac; }
 
-# What every image of ours has: users by name, mount points, and two writable places.
+# What every image of Knack has: users by name, mount points, and two writable places.
 # Old runc gives a tmpfs the mode of the folder below it, so /work and /tmp are 1777 here.
 skeleton() { # folder
   mkdir -p "$1"/{etc,proc,sys,dev,tmp,work}
@@ -71,7 +71,7 @@ cached_layer() { # knack, python, node or office
   echo "$folder"
 }
 
-# The base of a program of ours: the C library and gcc's runtime, of which `libraries` takes what the program asks for, and the
+# The base of a program of Knack: the C library and gcc's runtime, of which `libraries` takes what the program asks for, and the
 # authorities that upstream certificates are checked against.
 knack_layer() { # folder
   mkdir -p "$1/etc/ssl/certs"

@@ -1,7 +1,7 @@
 # The layer of sandbox-office: programs that public skills of documents call. Sourced by layers.sh. No maintainer script runs, so
 # what those of Debian do for these programs is done here.
 
-# The compiler of the image's one program of ours; tools/setup.sh brings that of another architecture.
+# The compiler of the image's one program of Knack; tools/setup.sh brings that of another architecture.
 office_compiler() { [ "$ARCHITECTURE" = "$NATIVE" ] && echo cc || echo "$(machine)-linux-gnu-gcc"; }
 
 office_layer() { # folder

@@ -33,7 +33,7 @@ fn frames(data: &[u8]) -> Vec<FromRunner> {
     let mut decoder = Decoder::new();
     decoder.push(data);
     let frames = std::iter::from_fn(|| decoder.next_frame::<FromRunner>());
-    // A sealed frame inside another one is none of ours.
+    // A sealed frame inside another one is none of Knack's.
     frames.flatten().filter(|frame| !matches!(frame, FromRunner::Sealed(_))).collect()
 }
 

@@ -167,7 +167,7 @@ fn add(changed: &mut Value, pod: &Value, spec: &Value, parameters: &Parameters) 
     )
 }
 
-/// The first annotation of a pod, by name, that looks like one of ours and is none.
+/// The first annotation of a pod, by name, that looks like one of Knack's and is not.
 fn unknown_annotation(pod: &Value) -> Option<&str> {
     let all = pod.pointer("/metadata/annotations").and_then(Value::as_object);
     let names = all.into_iter().flat_map(Map::keys).map(String::as_str);

@@ -156,7 +156,7 @@ async fn answer(shared: &Shared, caller: &Caller, parts: Parts, body: &Bytes) ->
 }
 
 /// Why a request that a web page caused is refused. `knack dev` has checked Host and Origin by its own rule; on a cluster any
-/// Host is ours, so a rebound name cannot be distinguished from ours, and no page has business here.
+/// Host is Knack's, so a rebound name cannot be distinguished from it, and no page has business here.
 fn of_a_page(gateway: &Gateway, headers: &HeaderMap) -> Option<&'static str> {
     let is_page = headers.contains_key(header::ORIGIN);
     (gateway.host_policy == HostPolicy::Any && is_page)

@@ -371,10 +371,10 @@ pub enum ScriptError {
         message: String,
     },
     /// The YAML has the right shape but says something impossible.
-    #[error("mock script, {place}: {message}")]
+    #[error("mock script, {path}: {message}")]
     Meaning {
         /// The object, for instance `turns[0].rounds[2].reply.calls[0]`.
-        place: String,
+        path: String,
         /// The error and its remedy.
         message: String,
     },

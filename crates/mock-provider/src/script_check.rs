@@ -23,59 +23,59 @@ pub(super) fn check(script: &Script) -> Result<(), ScriptError> {
     Ok(())
 }
 
-fn check_step(step: &Step, place: &str) -> Result<(), ScriptError> {
+fn check_step(step: &Step, path: &str) -> Result<(), ScriptError> {
     for (name, pick) in &step.pick {
         if let Err(error) = Regex::new(&pick.regex) {
             return meaning(
-                format!("{place}.pick.{name}.regex"),
+                format!("{path}.pick.{name}.regex"),
                 format!("does not compile: {error}"),
             );
         }
         if ["user", "tools", "results"].contains(&name.as_str()) {
-            return meaning(format!("{place}.pick.{name}"), "is a built-in name; choose another");
+            return meaning(format!("{path}.pick.{name}"), "is a built-in name; choose another");
         }
     }
     for (index, call) in step.reply.calls.iter().enumerate() {
-        check_call(call, &format!("{place}.reply.calls[{index}]"))?;
+        check_call(call, &format!("{path}.reply.calls[{index}]"))?;
     }
     for (index, block) in step.reply.blocks.iter().enumerate() {
         if let Block::Call(call) = block {
-            check_call(call, &format!("{place}.reply.blocks[{index}].call"))?;
+            check_call(call, &format!("{path}.reply.blocks[{index}].call"))?;
         }
     }
     if step.stream.chunk_bytes == Some(0) || step.stream.piece_chars == 0 || step.stream.ping_every == Some(0) {
         return meaning(
-            format!("{place}.stream"),
+            format!("{path}.stream"),
             "chunk_bytes, piece_chars and ping_every are at least 1",
         );
     }
     match &step.fail {
         Some(fail) if !(400..=599).contains(&fail.status) => {
-            meaning(format!("{place}.fail.status"), "is not an error status; use 400 to 599")
+            meaning(format!("{path}.fail.status"), "is not an error status; use 400 to 599")
         }
         Some(fail) if fail.body.is_some() && fail.raw_body.is_some() => {
-            meaning(format!("{place}.fail"), "has both body and raw_body; keep one")
+            meaning(format!("{path}.fail"), "has both body and raw_body; keep one")
         }
         _ => Ok(()),
     }
 }
 
-fn check_call(call: &Call, place: &str) -> Result<(), ScriptError> {
+fn check_call(call: &Call, path: &str) -> Result<(), ScriptError> {
     if call.tool.is_some() == call.unlisted.is_some() {
         return meaning(
-            place,
+            path,
             "needs either `tool` (picked from the offered tools) or `unlisted` (a name that is used as written)",
         );
     }
     if call.arguments.is_some() && call.raw_arguments.is_some() {
-        return meaning(place, "has both arguments and raw_arguments; keep one");
+        return meaning(path, "has both arguments and raw_arguments; keep one");
     }
     Ok(())
 }
 
-fn meaning<T>(place: impl Into<String>, message: impl Into<String>) -> Result<T, ScriptError> {
+fn meaning<T>(path: impl Into<String>, message: impl Into<String>) -> Result<T, ScriptError> {
     Err(ScriptError::Meaning {
-        place: place.into(),
+        path: path.into(),
         message: message.into(),
     })
 }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn contradictions_are_reported_with_their_place() {
-        for (yaml, place) in [
+        for (yaml, path) in [
             ("turns: []", "turns"),
             ("turns:\n- rounds: []", "turns[0].rounds"),
             (
@@ -123,7 +123,7 @@ mod tests {
             ),
         ] {
             let error = Script::parse(yaml).unwrap_err().to_string();
-            assert!(error.contains(place), "{yaml}: {error}");
+            assert!(error.contains(path), "{yaml}: {error}");
         }
     }
 }

@@ -71,7 +71,7 @@ fn resolved(states: &HashMap<String, ConversationState>, body: &Value) -> Result
 
 /// The items of a request as they are listed: each has a type and an id, and a text is a part.
 fn listed(response: &str, asked: &[Value]) -> Vec<Value> {
-    let named = |(place, item): (usize, &Value)| {
+    let named = |(index, item): (usize, &Value)| {
         let mut item = item.clone();
         if let Some(members) = item.as_object_mut() {
             members.entry("type").or_insert_with(|| json!("message"));
@@ -85,7 +85,7 @@ fn listed(response: &str, asked: &[Value]) -> Vec<Value> {
             }
             members
                 .entry("id")
-                .or_insert_with(|| json!(format!("item_{response}_{place}")));
+                .or_insert_with(|| json!(format!("item_{response}_{index}")));
         }
         item
     };

@@ -299,10 +299,10 @@ fn stated_of_python(
     };
     if declared.python.len() > MAX_PACKAGES {
         let text = format!("{} requirements, more than {MAX_PACKAGES}", declared.python.len());
-        let place = declared.source.shown();
+        let source = declared.source.shown();
         declared.findings.push(Finding::new(
             FindingKind::TooMany,
-            &place,
+            &source,
             0,
             text,
             "declare what the scripts import",

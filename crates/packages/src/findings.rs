@@ -109,11 +109,11 @@ fn missing_packages(
         if is_required(&name) || is_there(&name) || findings.len() >= MAX_MISSING || !reported.insert(name.clone()) {
             continue;
         }
-        let place = match &requirements {
+        let declared_in = match &requirements {
             Some(requirements) => requirements.source.as_str(),
             None => "dependencies of package.json",
         };
-        let help = format!("add {name} to {place}, then generate the lock with knack skill lock");
+        let help = format!("add {name} to {declared_in}, then generate the lock with knack skill lock");
         let text = format!("{name} is loaded, but no package of Node provides it");
         findings.push(Finding::new(
             FindingKind::MissingImport,

@@ -202,20 +202,22 @@ fn is_one_line(line: &Line) -> bool {
 /// The hashes of one wheel, as pip writes them. Errors: it has none that counts, or is no file of an index.
 fn hashes_of(wheel: &Value) -> Result<Vec<String>, String> {
     let text_at = |key: &str| wheel.get(key).and_then(Value::as_str);
-    let place = text_at("name").or_else(|| text_at("url")).or_else(|| text_at("path"));
-    let place = place.and_then(|place| place.rsplit('/').next()).unwrap_or_default();
+    let wheel_name = text_at("name").or_else(|| text_at("url")).or_else(|| text_at("path"));
+    let wheel_name = wheel_name
+        .and_then(|wheel_name| wheel_name.rsplit('/').next())
+        .unwrap_or_default();
     if wheel.get("path").is_some() && wheel.get("url").is_none() {
-        let place = shown(place);
+        let wheel_name = shown(wheel_name);
         return Err(format!(
-            "the wheel {place} is a file beside the lock (path); packages are installed from the index"
+            "the wheel {wheel_name} is a file beside the lock (path); packages are installed from the index"
         ));
     }
     let listed = wheel.get("hashes").and_then(Value::as_table).into_iter().flatten();
     let hashes = listed.filter_map(|(algorithm, value)| Some(format!("{algorithm}:{}", value.as_str()?)));
     let hashes: Vec<String> = hashes.filter(|hash| is_hash(hash)).collect();
     if hashes.is_empty() {
-        let place = shown(place);
-        return Err(format!("the wheel {place} has no hash of SHA-256 or stronger"));
+        let wheel_name = shown(wheel_name);
+        return Err(format!("the wheel {wheel_name} has no hash of SHA-256 or stronger"));
     }
     Ok(hashes)
 }

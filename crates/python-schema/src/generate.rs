@@ -389,7 +389,7 @@ fn config_param(element: Static) -> Result<ConfigParam, String> {
     let named = positional
         .into_iter()
         .enumerate()
-        .filter_map(|(place, value)| Some((ConfigParam::keyword_at(place)?.to_owned(), value)));
+        .filter_map(|(index, value)| Some((ConfigParam::keyword_at(index)?.to_owned(), value)));
     let mut known = Vec::new();
     for (name, value) in named.chain(keywords) {
         let value = match value {

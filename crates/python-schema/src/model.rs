@@ -194,9 +194,9 @@ impl Models {
             }
             Annotation::Literal(texts) => literal_schema(texts),
             Annotation::Generic(name, parameters) => {
-                let parameter = |place: usize, definitions: &mut Definitions| -> Value {
+                let parameter = |index: usize, definitions: &mut Definitions| -> Value {
                     parameters
-                        .get(place)
+                        .get(index)
                         .map(|part| self.value_schema(part, definitions))
                         .unwrap_or_default()
                         .into()

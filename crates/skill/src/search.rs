@@ -16,7 +16,7 @@ const TRIGRAM_WEIGHT: f32 = 0.5;
 /// Queries are cut to this many bytes: more words do not make a better search.
 const MAX_QUERY_BYTES: usize = 1_024;
 
-/// An index over (name, description) pairs, known by their places.
+/// An index over (name, description) pairs, known by their positions.
 #[derive(Debug)]
 pub struct SearchIndex {
     postings: HashMap<Box<str>, Vec<(u32, f32)>>,
@@ -29,8 +29,8 @@ impl SearchIndex {
     pub fn build<'a>(documents: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let mut postings: HashMap<Box<str>, Vec<(u32, f32)>> = HashMap::new();
         let mut lengths = Vec::new();
-        for (place, (name, description)) in documents.enumerate() {
-            let place = u32::try_from(place).unwrap_or(u32::MAX);
+        for (document, (name, description)) in documents.enumerate() {
+            let document = u32::try_from(document).unwrap_or(u32::MAX);
             let mut terms: HashMap<String, f32> = HashMap::new();
             for token in words(name) {
                 *terms.entry(token).or_default() += NAME_WEIGHT;
@@ -43,7 +43,10 @@ impl SearchIndex {
             }
             lengths.push(terms.values().sum::<f32>());
             for (term, weight) in terms {
-                postings.entry(term.into_boxed_str()).or_default().push((place, weight));
+                postings
+                    .entry(term.into_boxed_str())
+                    .or_default()
+                    .push((document, weight));
             }
         }
         let count = count(lengths.len().max(1));
@@ -69,10 +72,10 @@ impl SearchIndex {
             };
             let (all, with) = (count(self.lengths.len()), count(list.len()));
             let rarity = ((all - with + 0.5) / (with + 0.5)).ln_1p();
-            for (place, weight) in list {
-                let length = self.lengths.get(*place as usize).copied().unwrap_or(1.0);
+            for (document, weight) in list {
+                let length = self.lengths.get(*document as usize).copied().unwrap_or(1.0);
                 let norm = K1 * (1.0 - B + B * length / self.mean_length);
-                *scores.entry(*place).or_default() += rarity * weight * (K1 + 1.0) / (weight + norm);
+                *scores.entry(*document).or_default() += rarity * weight * (K1 + 1.0) / (weight + norm);
             }
         }
         let mut ranked: Vec<(u32, f32)> = scores.into_iter().collect();
@@ -80,7 +83,7 @@ impl SearchIndex {
         ranked
             .into_iter()
             .take(limit)
-            .map(|(place, _)| place as usize)
+            .map(|(document, _)| document as usize)
             .collect()
     }
 }
@@ -133,7 +136,7 @@ mod tests {
         index
             .closest(query, 3)
             .into_iter()
-            .filter_map(|place| skills.get(place))
+            .filter_map(|document| skills.get(document))
             .map(|skill| skill.0)
             .collect()
     }

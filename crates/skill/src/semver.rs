@@ -144,14 +144,14 @@ pub fn resolve<'a>(versions: impl IntoIterator<Item = &'a str>, constraint: &str
 
 /// Which of `versions`, given in the order of their making, `wanted` means: the one of that very text; `latest`, the highest;
 /// or the highest that meets the constraint. Of equal ones the one made last. Texts that are no versions meet no constraint
-/// and are below all others. The answer is a place in `versions`.
+/// and are below all others. The answer is an index of `versions`.
 pub fn choose(versions: &[&str], wanted: &str) -> Option<usize> {
     let last = |text: &str| versions.iter().rposition(|version| *version == text);
     if wanted == "latest" {
-        let places = versions.iter().enumerate();
-        return places
+        let indices = versions.iter().enumerate();
+        return indices
             .max_by_key(|(_, text)| text.parse::<Version>().ok())
-            .map(|(place, _)| place);
+            .map(|(index, _)| index);
     }
     let exact = if wanted.is_empty() { None } else { last(wanted) };
     exact.or_else(|| last(resolve(versions.iter().copied(), wanted)?))

@@ -127,14 +127,14 @@ const PARAMETER_MEMBERS: [&str; 3] = ["name", "description", "required"];
 
 /// A warning for each key of a `tools` list that is not read, such as a misspelt one. [`read`] refuses those beside `python`.
 pub(crate) fn unknown_keys(value: &Value) -> Vec<Finding> {
-    let unknown = |item: &Value, place: &str, known: &[&str]| -> Vec<Finding> {
+    let unknown = |item: &Value, position: &str, known: &[&str]| -> Vec<Finding> {
         let members = item.as_object().into_iter().flatten();
         let others = members.filter(|(key, _)| !known.contains(&key.as_str()));
         let findings = others.map(|(key, _)| {
             let key = shortened(key);
-            let message = format!("unknown key {key} of {place}; it has no effect");
+            let message = format!("unknown key {key} of {position}; it has no effect");
             let help = format!("write one of {}", known.join(", "));
-            Finding::warned(FieldUnknown, format!("{place}.{key}"), message, help)
+            Finding::warned(FieldUnknown, format!("{position}.{key}"), message, help)
         });
         findings.collect()
     };
@@ -143,12 +143,12 @@ pub(crate) fn unknown_keys(value: &Value) -> Vec<Finding> {
         if tool.get("python").is_some() {
             continue;
         }
-        let place = format!("tools[{index}]");
-        findings.extend(unknown(tool, &place, &TOOL_MEMBERS));
+        let position = format!("tools[{index}]");
+        findings.extend(unknown(tool, &position, &TOOL_MEMBERS));
         for (index, parameter) in items(tool.get("parameters")).iter().enumerate() {
             findings.extend(unknown(
                 parameter,
-                &format!("{place}.parameters[{index}]"),
+                &format!("{position}.parameters[{index}]"),
                 &PARAMETER_MEMBERS,
             ));
         }

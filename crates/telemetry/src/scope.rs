@@ -37,7 +37,7 @@ impl Scope {
     ) -> Option<(Self, SpanPosition)> {
         let sink = tracer.sink()?;
         let parent = TraceContext::of_headers(headers).map(|parent| (parent, Origin::Remote));
-        let place = SpanPosition {
+        let position = SpanPosition {
             context: sink.begin(parent, &name(), kind),
             parent,
         };
@@ -45,7 +45,7 @@ impl Scope {
             sink: Arc::clone(sink),
             began: (SystemTime::now() - begun.elapsed(), begun),
         };
-        Some((scope, place))
+        Some((scope, position))
     }
 
     /// Begins a span below one of this request.
@@ -63,14 +63,19 @@ impl Scope {
     }
 
     /// Exports a span that is over, if it is recorded.
-    pub fn end(&self, place: SpanPosition, (begun, ended): (Instant, Instant), describe: impl FnOnce() -> Description) {
-        if !place.context.sampled {
+    pub fn end(
+        &self,
+        position: SpanPosition,
+        (begun, ended): (Instant, Instant),
+        describe: impl FnOnce() -> Description,
+    ) {
+        if !position.context.sampled {
             return;
         }
         self.sink.end(Span {
-            context: place.context,
-            parent: place.parent.map(|(parent, _)| parent),
-            parent_is_remote: matches!(place.parent, Some((_, Origin::Remote))),
+            context: position.context,
+            parent: position.parent.map(|(parent, _)| parent),
+            parent_is_remote: matches!(position.parent, Some((_, Origin::Remote))),
             begun: self.at(begun),
             ended: self.at(ended),
             description: describe(),

@@ -145,7 +145,7 @@ pub const QUOTA_NAME: &str = "knack-sandboxes";
 pub const ANNOTATION_ADMITTED_PREFIX: &str = "admitted.knack.dev/";
 /// The field manager of an object.
 pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// Value of [`LABEL_MANAGED_BY`] on objects that are not owned by one of ours alone.
+/// Value of [`LABEL_MANAGED_BY`] on objects that do not have a single owner of Knack's kinds.
 pub const MANAGED_BY: &str = "knack";
 
 /// Condition: valid and delivered (Skill), usable (SkillRuntime).

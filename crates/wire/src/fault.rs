@@ -1,9 +1,9 @@
-//! Errors of our own, in the shape of the client's API.
+//! Knack's errors, in the shape of the client's API.
 
 use crate::format::dialect;
 use crate::route::Format;
 
-/// Something that ends a request with an error of ours. Upstream's errors pass through as they came.
+/// Something that ends a request with an error of Knack. Upstream's errors pass through as they came.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {

@@ -30,11 +30,11 @@ impl Span {
         Self { start, end }
     }
 
-    /// An empty span: a place to insert at.
-    pub const fn at(place: usize) -> Self {
+    /// An empty span, to insert at.
+    pub const fn at(offset: usize) -> Self {
         Self {
-            start: place,
-            end: place,
+            start: offset,
+            end: offset,
         }
     }
 

@@ -14,7 +14,7 @@ pub const CONTAINER_PREFIX: &str = "cntr_knack_";
 /// Prefix of ids of containers that answers of Messages show.
 pub const ANSWER_CONTAINER_PREFIX: &str = "container_knack_";
 
-/// A part of a user's message that is a file of ours.
+/// A part of a user's message that is a file of Knack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnPart {
     /// The whole part.
@@ -25,7 +25,7 @@ pub struct OwnPart {
     pub for_model: Option<String>,
 }
 
-/// The ids of ours that a request names.
+/// The Knack's ids that a request names.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnFiles {
     /// Parts of messages, in order.
@@ -36,17 +36,17 @@ pub struct OwnFiles {
     pub container_files: Vec<String>,
 }
 
-/// Whether an id is that of a file of ours.
+/// Whether an id is that of a file of Knack.
 pub fn is_own_file(id: &str) -> bool {
     id.starts_with(FILE_PREFIX)
 }
 
-/// Whether an id is that of a container of ours.
+/// Whether an id is that of a container of Knack.
 pub fn is_own_container(id: &str) -> bool {
     id.starts_with(CONTAINER_PREFIX) || id.starts_with(ANSWER_CONTAINER_PREFIX)
 }
 
-/// Reads the files and the container of ours that a request names.
+/// Reads the files and the container of Knack that a request names.
 pub fn read(request: &Request) -> OwnFiles {
     let src = request.raw();
     let mut found = OwnFiles {

@@ -353,7 +353,7 @@ pub struct Injection {
     pub material: Arc<Material>,
     /// Ids of `container.skills` that are served here: taken out of the upstream request.
     pub own_skills: Vec<String>,
-    /// Our tool that replaces the client's [`CodeTool`], which is taken out of the upstream request; declared
+    /// Knack's tool that replaces the client's [`CodeTool`], which is taken out of the upstream request; declared
     /// unless the client forbids all tools.
     pub code_tool: Option<String>,
     /// The request itself names skills, or files for runs, that are served here, so it is never sent without them.

@@ -1,6 +1,6 @@
 //! A run, as far as a client that was shown it keeps it.
 
-/// Call ids of our shell items (Responses) begin with this; they are recognised by it when the client sends them back.
+/// Call ids of Knack's shell items (Responses) begin with this; they are recognised by it when the client sends them back.
 pub(crate) const OWN_CALL: &str = "call_knack_";
 
 /// How a run ended, as far as the client's form of it shows. `knack-skill` has the same words for its texts: neither crate may know the
@@ -18,7 +18,7 @@ pub enum ShownEnd {
 /// A run in the history of a client, whose saved turn is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownRun {
-    /// True for the tool that runs programs; false for another tool of ours, which has words of its own (Messages).
+    /// True for the tool that runs programs; false for another tool of Knack, which has words of its own (Messages).
     pub is_code: bool,
     /// How it ended.
     pub end: ShownEnd,

@@ -1,6 +1,6 @@
 //! What a client sees of an answer that the upstream keeps, when it reads it by its id (Responses, Chat).
 //!
-//! The upstream keeps what it was sent and what it said: texts and tools of skills, calls of ours, and several responses
+//! The upstream keeps what it was sent and what it said: texts and tools of skills, Knack's calls, and several responses
 //! where the client has one. A [`StoredForm`] is remembered with the answer and puts what is read later into the client's
 //! terms.
 
@@ -140,7 +140,7 @@ impl StoredForm {
     }
 
     /// Brings a form within its bounds. Of members that do not fit, the answer goes first: it is shown without its hidden
-    /// items all the same. Without the client's own texts none are shown, since the upstream's hold ours.
+    /// items all the same. Without the client's own texts none are shown, since the upstream's hold Knack's.
     pub(crate) fn bound(&mut self) {
         // They are many times as long as their text.
         if self.members_size() > MAX_MEMBERS_BYTES
@@ -228,7 +228,7 @@ impl StoredForm {
         let is_hidden = |item: Span| {
             let text = |key| json::get_text(src, item, key).unwrap_or_default();
             let (kind, call_id) = (text("type"), text("call_id"));
-            // Runs that a client sent, whose saved turn was lost, went as calls with ids of ours.
+            // Runs that a client sent, whose saved turn was lost, went as calls with Knack's ids.
             let is_call = matches!(&*kind, "function_call" | "function_call_output");
             hidden.contains(&*call_id)
                 || hidden.contains(&*text("id"))
@@ -295,7 +295,7 @@ mod tests {
 
     use super::*;
 
-    fn form(members: &[(&str, &str)], hidden: &[&str]) -> StoredForm {
+    pub(super) fn form(members: &[(&str, &str)], hidden: &[&str]) -> StoredForm {
         let owned = |text: &&str| (*text).to_owned();
         StoredForm {
             members: members.iter().map(|(key, value)| (owned(key), owned(value))).collect(),
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    fn call(id: &str) -> Value {
+    pub(super) fn call(id: &str) -> Value {
         json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": "n", "arguments": "{}"})
     }
 

@@ -86,7 +86,7 @@ fn running() -> (Drive, ToolCall) {
     (drive, call.unwrap())
 }
 
-/// What a stream of each format says while a call of ours runs.
+/// What a stream of each format says while a call of Knack runs.
 #[test]
 fn signs_of_life_have_the_formats_form() {
     for (format, stream, sign) in [

@@ -1,5 +1,5 @@
 //! Calls in the shapes of servers that imitate the API: name and arguments beside the id, arguments as an object, no id, or at the root of the
-//! body. Ours are run and hidden all the same; what goes back upstream has the API's own shape.
+//! body. Knack's are run and hidden all the same; what goes back upstream has the API's own shape.
 
 #[path = "support/chat.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]

@@ -52,7 +52,7 @@ fn stream(frames: &[Value]) -> Answer {
         .collect::<String>())
 }
 
-/// A loop of two rounds: text, a call of ours with a signature in a frame of its own; then text.
+/// A loop of two rounds: text, a call of Knack with a signature in a frame of its own; then text.
 fn two_rounds() -> [Answer; 2] {
     [
         stream(&[

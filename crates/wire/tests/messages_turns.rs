@@ -37,7 +37,7 @@ fn texts_of_white_space_do_not_go_back() {
     assert_eq!(played.sent_value(1)["messages"][1]["content"], value!([turn[2]]));
 }
 
-/// A skill of ours is all that the container has, so the vendor's tool goes, and a choice that names it is free.
+/// A skill of Knack is all that the container has, so the vendor's tool goes, and a choice that names it is free.
 #[test]
 fn a_choice_of_a_tool_that_was_taken_out_is_free() {
     let injection = Injection {

@@ -1,4 +1,4 @@
-//! Providers that refuse our tools (docs/design/wire-formats.md#members-that-are-left-out).
+//! Providers that refuse Knack's tools (docs/design/wire-formats.md#members-that-are-left-out).
 
 mod support;
 
@@ -97,7 +97,7 @@ fn any_other_refusal_is_passed_as_it_came() {
     let (format, ask) = ASKS[0];
     // The client knows of its own tools.
     let own = ask.replace(r#""stream":true"#, TOOLS);
-    // Nothing demands a form, so this is no refusal of ours.
+    // Nothing demands a form, so this is no refusal of Knack.
     let free = ask.replace("json_object", "text");
     for ask in [own, free] {
         assert_eq!(play(format, &ask, &[error(400, REFUSED)]).text(), REFUSED);

@@ -256,7 +256,7 @@ fn log_probabilities_are_those_of_the_whole_text_or_none() {
     assert_eq!(read(&form, &kept)["choices"][0]["logprobs"], Value::Null);
 }
 
-/// The text of a turn with calls of ours is dropped where a form is demanded, and what belongs to it with it.
+/// The text of a turn with Knack's calls is dropped where a form is demanded, and what belongs to it with it.
 #[test]
 fn log_probabilities_of_a_dropped_text_are_not_shown() {
     let tools = r#""response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"get_weather"}}],"store""#;

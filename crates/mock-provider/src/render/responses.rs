@@ -154,42 +154,46 @@ fn item_events(events: &mut Vec<Value>, index: usize, item: &Value, chars: usize
 fn text_events(index: usize, item: &Value, chars: usize) -> Vec<Value> {
     let part = &item["content"][0];
     let empty = json!({"type": "output_text", "text": "", "annotations": [], "logprobs": []});
-    let place = json!({"item_id": item["id"], "output_index": index, "content_index": 0});
-    let mut events = vec![with(&place, "response.content_part.added", json!({"part": empty}))];
+    let position = json!({"item_id": item["id"], "output_index": index, "content_index": 0});
+    let mut events = vec![with(&position, "response.content_part.added", json!({"part": empty}))];
     let text = part["text"].as_str().unwrap_or_default();
     for piece in pieces_of(text, chars) {
         let delta = json!({"delta": piece, "logprobs": []});
-        events.push(with(&place, "response.output_text.delta", delta));
+        events.push(with(&position, "response.output_text.delta", delta));
     }
     let done = json!({"text": text, "logprobs": []});
-    events.push(with(&place, "response.output_text.done", done));
-    events.push(with(&place, "response.content_part.done", json!({"part": part})));
+    events.push(with(&position, "response.output_text.done", done));
+    events.push(with(&position, "response.content_part.done", json!({"part": part})));
     events
 }
 
 fn arguments_events(index: usize, item: &Value, chars: usize) -> Vec<Value> {
     let mut events = Vec::new();
-    let place = json!({"item_id": item["id"], "output_index": index});
+    let position = json!({"item_id": item["id"], "output_index": index});
     let arguments = item["arguments"].as_str().unwrap_or_default();
     for piece in pieces_of(arguments, chars) {
         let delta = json!({"delta": piece});
-        events.push(with(&place, "response.function_call_arguments.delta", delta));
+        events.push(with(&position, "response.function_call_arguments.delta", delta));
     }
     let done = json!({"name": item["name"], "arguments": arguments});
-    events.push(with(&place, "response.function_call_arguments.done", done));
+    events.push(with(&position, "response.function_call_arguments.done", done));
     events
 }
 
 fn summary_events(index: usize, item: &Value) -> Vec<Value> {
-    let place = json!({"item_id": item["id"], "output_index": index, "summary_index": 0});
+    let position = json!({"item_id": item["id"], "output_index": index, "summary_index": 0});
     let part = &item["summary"][0];
     let empty = json!({"type": "summary_text", "text": ""});
     let (delta, text) = (json!({"delta": part["text"]}), json!({"text": part["text"]}));
     vec![
-        with(&place, "response.reasoning_summary_part.added", json!({"part": empty})),
-        with(&place, "response.reasoning_summary_text.delta", delta),
-        with(&place, "response.reasoning_summary_text.done", text),
-        with(&place, "response.reasoning_summary_part.done", json!({"part": part})),
+        with(
+            &position,
+            "response.reasoning_summary_part.added",
+            json!({"part": empty}),
+        ),
+        with(&position, "response.reasoning_summary_text.delta", delta),
+        with(&position, "response.reasoning_summary_text.done", text),
+        with(&position, "response.reasoning_summary_part.done", json!({"part": part})),
     ]
 }
 
@@ -198,9 +202,9 @@ fn summary_events(index: usize, item: &Value) -> Vec<Value> {
     clippy::needless_pass_by_value,
     reason = "the callers read better with json! arguments"
 )]
-fn with(place: &Value, kind: &str, more: Value) -> Value {
+fn with(position: &Value, kind: &str, more: Value) -> Value {
     let mut event = json!({ "type": kind });
-    for members in [place, &more] {
+    for members in [position, &more] {
         for (key, value) in members.as_object().into_iter().flatten() {
             event[key] = value.clone();
         }

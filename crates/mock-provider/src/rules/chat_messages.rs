@@ -81,15 +81,15 @@ fn roles(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 /// A string or a filled list of parts; `null` only for an assistant that says something else.
 fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (index, message) in messages(rule_input) {
-        let place = format!("messages[{index}].content");
+        let path = format!("messages[{index}].content");
         match &message["content"] {
             Value::String(_) => {}
             Value::Array(parts) if parts.is_empty() => {
-                return Err(Refusal::at(place, "empty_array", "Invalid content: empty array."));
+                return Err(Refusal::at(path, "empty_array", "Invalid content: empty array."));
             }
             Value::Array(parts) => {
                 if let Some(part) = parts.iter().position(|part| !part["type"].is_string()) {
-                    return Err(wrong_type(format!("{place}[{part}]"), "an object with a type"));
+                    return Err(wrong_type(format!("{path}[{part}]"), "an object with a type"));
                 }
             }
             Value::Null => {
@@ -98,13 +98,13 @@ fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                     .any(|key| is_given(&message[*key]));
                 if role(message) != "assistant" || !speaks {
                     return Err(Refusal::at(
-                        place,
+                        path,
                         "invalid_type",
                         "Invalid value for 'content': expected a string, got null.",
                     ));
                 }
             }
-            _ => return Err(wrong_type(place, "one of a string or array of objects")),
+            _ => return Err(wrong_type(path, "one of a string or array of objects")),
         }
     }
     Ok(())
@@ -118,17 +118,17 @@ fn part_types(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             _ => &["text"],
         };
         for (part_index, part) in items(&message["content"]).enumerate() {
-            let place = format!("messages[{index}].content[{part_index}]");
+            let path = format!("messages[{index}].content[{part_index}]");
             let kind = part["type"].as_str().unwrap_or_default();
             if !allowed.contains(&kind) {
                 return Err(Refusal::at(
-                    format!("{place}.type"),
+                    format!("{path}.type"),
                     "invalid_value",
                     format!("Invalid value: '{kind}'. Supported values are: {}.", allowed.join(", ")),
                 ));
             }
             if kind == "text" && !part["text"].is_string() {
-                return Err(wrong_type(format!("{place}.text"), "a string"));
+                return Err(wrong_type(format!("{path}.text"), "a string"));
             }
         }
     }
@@ -156,29 +156,29 @@ fn system_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 
 fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (index, message) in messages(rule_input).filter(|(_, message)| is_given(&message["tool_calls"])) {
-        let place = format!("messages[{index}].tool_calls");
+        let path = format!("messages[{index}].tool_calls");
         if role(message) != "assistant" {
             return Err(Refusal::at(
-                place,
+                path,
                 "unknown_parameter",
                 format!("Unknown parameter: 'messages[{index}].tool_calls'."),
             ));
         }
         let Some(calls) = message["tool_calls"].as_array().filter(|calls| !calls.is_empty()) else {
             return Err(Refusal::at(
-                place,
+                path,
                 "empty_array",
                 "Invalid 'tool_calls': expected an array with minimum length 1.",
             ));
         };
         for (call_index, call) in calls.iter().enumerate() {
-            one_call(call, &format!("{place}[{call_index}]"))?;
+            one_call(call, &format!("{path}[{call_index}]"))?;
         }
     }
     Ok(())
 }
 
-fn one_call(call: &Value, place: &str) -> Result<(), Refusal> {
+fn one_call(call: &Value, path: &str) -> Result<(), Refusal> {
     let (name, text, text_key) = match call["type"].as_str() {
         Some("function") => (
             &call["function"]["name"],
@@ -188,7 +188,7 @@ fn one_call(call: &Value, place: &str) -> Result<(), Refusal> {
         Some("custom") => (&call["custom"]["name"], &call["custom"]["input"], "custom.input"),
         _ => {
             return Err(Refusal::at(
-                format!("{place}.type"),
+                format!("{path}.type"),
                 "invalid_value",
                 "Invalid value for the type of a tool call.",
             ));
@@ -196,29 +196,27 @@ fn one_call(call: &Value, place: &str) -> Result<(), Refusal> {
     };
     if !name.as_str().is_some_and(|name| is_tool_name(name, MAX_NAME_BYTES)) {
         return Err(Refusal::at(
-            format!("{place}.function.name"),
+            format!("{path}.function.name"),
             "invalid_value",
-            format!(
-                "Invalid '{place}.function.name': string does not match pattern '^[a-zA-Z0-9_-]+$' or is too long."
-            ),
+            format!("Invalid '{path}.function.name': string does not match pattern '^[a-zA-Z0-9_-]+$' or is too long."),
         ));
     }
     if !text.is_string() {
-        return Err(wrong_type(format!("{place}.{text_key}"), "a string"));
+        return Err(wrong_type(format!("{path}.{text_key}"), "a string"));
     }
     Ok(())
 }
 
 fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (index, message) in messages(rule_input) {
-        let place = format!("messages[{index}].tool_calls");
+        let path = format!("messages[{index}].tool_calls");
         for call in items(&message["tool_calls"]) {
             let fits = call["id"]
                 .as_str()
                 .is_some_and(|id| (1..=MAX_CALL_ID_BYTES).contains(&id.len()));
             if !fits {
                 return Err(Refusal::at(
-                    place,
+                    path,
                     "string_above_max_length",
                     format!("Invalid tool call id: expected a string of 1 to {MAX_CALL_ID_BYTES} characters."),
                 ));
@@ -226,7 +224,7 @@ fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         }
         if let Some(id) = first_double(items(&message["tool_calls"]).filter_map(|call| call["id"].as_str())) {
             return Err(Refusal::at(
-                place,
+                path,
                 "invalid_value",
                 format!("Duplicate tool call id: {id}."),
             ));
@@ -248,10 +246,10 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 .collect();
             continue;
         }
-        let place = format!("messages[{index}].tool_call_id");
+        let path = format!("messages[{index}].tool_call_id");
         let Some(id) = message["tool_call_id"].as_str() else {
             return Err(Refusal::at(
-                place,
+                path,
                 "missing_required_parameter",
                 "Missing required parameter: 'tool_call_id'.",
             ));
@@ -260,7 +258,7 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             answered.push(open.remove(found));
         } else if answered.contains(&id) {
             return Err(Refusal::at(
-                place,
+                path,
                 "invalid_value",
                 format!("Duplicate tool message for tool_call_id '{id}'."),
             ));
@@ -272,7 +270,7 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             ));
         } else {
             return Err(Refusal::at(
-                place,
+                path,
                 "invalid_value",
                 format!("Invalid parameter: 'tool_call_id' of '{id}' not found in 'tool_calls' of previous message."),
             ));
@@ -295,7 +293,7 @@ fn unanswered(open: &[&str]) -> Result<(), Refusal> {
     ))
 }
 
-fn wrong_type(place: String, expected: &str) -> Refusal {
-    let message = format!("Invalid type for '{place}': expected {expected}.");
-    Refusal::at(place, "invalid_type", message)
+fn wrong_type(path: String, expected: &str) -> Refusal {
+    let message = format!("Invalid type for '{path}': expected {expected}.");
+    Refusal::at(path, "invalid_type", message)
 }

@@ -99,24 +99,24 @@ fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
-        let place = format!("tools[{index}].{kind}.name");
+        let path = format!("tools[{index}].{kind}.name");
         let name = name_of(tool).unwrap_or_default();
         if name.len() > MAX_NAME_BYTES {
             return Err(Refusal::at(
-                place.clone(),
+                path.clone(),
                 "string_above_max_length",
                 format!(
-                    "Invalid '{place}': string too long. Expected a string with maximum length {MAX_NAME_BYTES}, but got a string with length {} instead.",
+                    "Invalid '{path}': string too long. Expected a string with maximum length {MAX_NAME_BYTES}, but got a string with length {} instead.",
                     name.len()
                 ),
             ));
         }
         if !is_tool_name(name, MAX_NAME_BYTES) {
             return Err(Refusal::at(
-                place.clone(),
+                path.clone(),
                 "invalid_value",
                 format!(
-                    "Invalid '{place}': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
+                    "Invalid '{path}': string does not match pattern. Expected a string that matches the pattern '^[a-zA-Z0-9_-]+$'."
                 ),
             ));
         }
@@ -144,9 +144,9 @@ fn tool_description(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             _ => false,
         };
         if !fits {
-            let place = format!("tools[{index}].function.description");
-            let message = format!("Invalid '{place}': expected a string with maximum length {MAX_DESCRIPTION_CHARS}.");
-            return Err(Refusal::at(place, "string_above_max_length", message));
+            let path = format!("tools[{index}].function.description");
+            let message = format!("Invalid '{path}': expected a string with maximum length {MAX_DESCRIPTION_CHARS}.");
+            return Err(Refusal::at(path, "string_above_max_length", message));
         }
     }
     Ok(())

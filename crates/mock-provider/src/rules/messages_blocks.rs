@@ -176,7 +176,7 @@ fn blocks_of_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (index, message) in messages(rule_input) {
         for (block_index, block) in items(&message["content"]).enumerate() {
-            let place = format!("messages.{index}.content.{block_index}.{}", block_type(block));
+            let path = format!("messages.{index}.content.{block_index}.{}", block_type(block));
             let id = block["id"].as_str().unwrap_or_default();
             let id_fits = match block_type(block) {
                 "tool_use" => is_id(id) && !id.starts_with("srvtoolu_"),
@@ -188,19 +188,19 @@ fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             };
             if !id_fits {
                 return Err(Refusal::invalid(format!(
-                    "{place}.id: String should match the pattern of its ids, got {}",
+                    "{path}.id: String should match the pattern of its ids, got {}",
                     block["id"]
                 )));
             }
             let limit = rule_input.provider.messages_tool_name_bytes;
             if !block["name"].as_str().is_some_and(|name| is_tool_name(name, limit)) {
                 return Err(Refusal::invalid(format!(
-                    "{place}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,{limit}}}$'"
+                    "{path}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,{limit}}}$'"
                 )));
             }
             if !block["input"].is_object() {
                 return Err(Refusal::invalid(format!(
-                    "{place}.input: Input should be a valid dictionary"
+                    "{path}.input: Input should be a valid dictionary"
                 )));
             }
         }
@@ -214,7 +214,7 @@ fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             .enumerate()
             .filter(|(_, block)| block["type"] == "tool_result")
         {
-            let place = format!("messages.{index}.content.{block_index}.tool_result");
+            let path = format!("messages.{index}.content.{block_index}.tool_result");
             match &block["content"] {
                 Value::Null | Value::String(_) => {}
                 Value::Array(parts) => {
@@ -223,7 +223,7 @@ fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                         .find(|part| !RESULT_BLOCKS.contains(&block_type(part)) || part.is_string())
                     {
                         return Err(Refusal::invalid(format!(
-                            "{place}.content: Input tag {} does not match any of the expected tags: {}",
+                            "{path}.content: Input tag {} does not match any of the expected tags: {}",
                             part["type"],
                             RESULT_BLOCKS.join(", ")
                         )));
@@ -231,13 +231,13 @@ fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 }
                 _ => {
                     return Err(Refusal::invalid(format!(
-                        "{place}.content: Input should be a valid string or list"
+                        "{path}.content: Input should be a valid string or list"
                     )));
                 }
             }
             if is_given(&block["is_error"]) && !block["is_error"].is_boolean() {
                 return Err(Refusal::invalid(format!(
-                    "{place}.is_error: Input should be a valid boolean"
+                    "{path}.is_error: Input should be a valid boolean"
                 )));
             }
         }
@@ -282,13 +282,13 @@ fn cache_markers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         )));
     }
     let nested = blocks.iter().flat_map(|block| items(&block["content"]));
-    let places = std::iter::once(body)
+    let objects = std::iter::once(body)
         .chain(items(&body["system"]))
         .chain(items(&body["tools"]))
         .chain(blocks.iter().copied())
         .chain(nested);
-    let markers: Vec<&Value> = places
-        .map(|place| &place["cache_control"])
+    let markers: Vec<&Value> = objects
+        .map(|object| &object["cache_control"])
         .filter(|marker| is_given(marker))
         .collect();
     if let Some(odd) = markers.iter().find(|marker| marker["type"] != "ephemeral") {

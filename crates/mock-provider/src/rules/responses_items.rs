@@ -222,8 +222,8 @@ fn output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 
 fn output_of_call(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (at, item) in outputs(rule_input) {
-        let earlier = calls(rule_input).any(|(place, call)| place < at && call["call_id"] == item["call_id"]);
-        let double = outputs(rule_input).any(|(place, other)| place < at && other["call_id"] == item["call_id"]);
+        let earlier = calls(rule_input).any(|(index, call)| index < at && call["call_id"] == item["call_id"]);
+        let double = outputs(rule_input).any(|(index, other)| index < at && other["call_id"] == item["call_id"]);
         if !earlier || double {
             return Err(Refusal::at(
                 "input",

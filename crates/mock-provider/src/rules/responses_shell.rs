@@ -126,7 +126,7 @@ fn shell_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (at, call) in &calls {
         let answers = outputs
             .iter()
-            .filter(|(place, output)| place > at && output["call_id"] == call["call_id"]);
+            .filter(|(number, output)| number > at && output["call_id"] == call["call_id"]);
         if answers.count() != 1 {
             let id = text(&call["call_id"]);
             return Err(Refusal::at(

@@ -27,9 +27,9 @@ pub(in super::super) struct Completions {
 
 /// The messages of a request as they are listed: each has an id, and a list of parts is beside `content`.
 fn listed(id: &str, messages: &Value) -> Vec<Value> {
-    let one = |(place, message): (usize, &Value)| {
+    let one = |(index, message): (usize, &Value)| {
         let mut message = message.clone();
-        message["id"] = json!(format!("{id}-{place}"));
+        message["id"] = json!(format!("{id}-{index}"));
         message["content_parts"] = Value::Null;
         if message["content"].is_array() {
             message["content_parts"] = message["content"].take();

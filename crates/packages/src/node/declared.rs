@@ -107,11 +107,11 @@ fn spec_dependencies(texts: &[String], findings: &mut Vec<Finding>) -> Vec<Depen
     read
 }
 
-fn too_many(count: usize, place: &str, line: usize) -> Finding {
+fn too_many(count: usize, source: &str, line: usize) -> Finding {
     let text = format!("{count} packages, more than {MAX_PACKAGES}");
     Finding::new(
         FindingKind::TooMany,
-        place,
+        source,
         line,
         text,
         "declare what the scripts import",

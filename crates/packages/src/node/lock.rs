@@ -166,8 +166,9 @@ struct Reader {
 impl Reader {
     fn refuse(&mut self, location: &str, why: &str) {
         if self.findings.len() < MAX_FINDINGS {
-            let place = shown(location);
-            self.findings.push(finding(format!("packages[{place}]: {why}")));
+            let shown_location = shown(location);
+            self.findings
+                .push(finding(format!("packages[{shown_location}]: {why}")));
         }
     }
 

@@ -96,7 +96,7 @@ pub(super) const FCNTL_COMMANDS: &[i32] = &[
     libc::F_GET_SEALS, F_DUPFD_QUERY, F_GET_RW_HINT, F_SET_RW_HINT,
 ];
 
-// Not in libc; asm-generic/fcntl.h and linux/fcntl.h, the same on every architecture of ours.
+// Not in libc; asm-generic/fcntl.h and linux/fcntl.h, the same on every supported architecture.
 const F_GETSIG: i32 = 11;
 const F_GETOWN_EX: i32 = 16;
 const F_DUPFD_QUERY: i32 = 1027;

@@ -100,7 +100,7 @@ fn reap(main: Option<Pid>, dismissed: &[Pid], killer: &mut Killer, result: &mut 
 #[derive(Debug)]
 struct Killer {
     kill_scope: KillScope,
-    /// A process of ours that has the run's uid and kills.
+    /// A process of the runner that has the run's uid and kills.
     helper: Option<Pid>,
     walks: u32,
     pause: Duration,

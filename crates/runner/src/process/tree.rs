@@ -53,15 +53,15 @@ pub(crate) fn sample() -> Sample {
 }
 
 /// Whether processes of the run hold more than `limit` bytes of files that have no name any more, on the file system of
-/// `place`.
+/// `folder`.
 ///
 /// Open ones count with their size on disk. The kernel reports no size of a file that is only mapped: it counts up to
 /// the end of its mapping. What cannot be looked into counts as more: descriptors that the runner may not list, more
 /// mappings than it reads, and more descriptors in transit than a few, which no process has open.
 ///
 /// At `until` the look is given up: nothing was found.
-pub(crate) fn holds_more_deleted(place: BorrowedFd<'_>, limit: u64, until: Instant) -> bool {
-    let Ok(here) = rustix::fs::fstat(place) else {
+pub(crate) fn holds_more_deleted(folder: BorrowedFd<'_>, limit: u64, until: Instant) -> bool {
+    let Ok(here) = rustix::fs::fstat(folder) else {
         return false;
     };
     let mut look = ProcessScan {

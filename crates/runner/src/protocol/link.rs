@@ -58,7 +58,7 @@ impl Cipher {
         bytes.into()
     }
 
-    /// A frame as a line with its mac. `None`: the frame cannot be written, which no frame of ours meets.
+    /// A frame as a line with its mac. `None`: the frame cannot be written, which no frame of the protocol meets.
     fn line<T: Serialize>(&self, frame: &T, number: u64, used: Use) -> Option<(Vec<u8>, [u8; MAC_BYTES])> {
         let mut line = serde_json::to_vec(frame).ok()?;
         // The mac comes as a further member, so the object's end comes after it.
@@ -335,7 +335,7 @@ impl RunnerLink {
         hex(&self.asked.clone().finalize())
     }
 
-    /// The next line, if it is this frame's; empty for one that cannot be written, which no frame of ours is. Its number
+    /// The next line, if it is this frame's; empty for one that cannot be written, which no frame of the protocol is. Its number
     /// is used up by [`RunnerLink::sent`].
     pub fn line(&self, frame: &FromRunner) -> Vec<u8> {
         let line = if self.is_sealed && is_secret(frame) {

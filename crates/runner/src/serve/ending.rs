@@ -101,7 +101,7 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Decides how it ended. The runner's own decision comes first: after it the main process dies of our signal.
+/// Decides how it ended. The runner's own decision comes first: after it the main process dies of the runner's signal.
 fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> Exit {
     if let Some(exit) = session.failed.take() {
         return exit;

@@ -25,10 +25,10 @@ pub(super) struct Posting {
     pub(super) points: i32,
 }
 
-/// All skills that AUTO may select, ready for scoring. Skills are known by their place in the list given to [`ScoreIndex::build`].
+/// All skills that AUTO may select, ready for scoring. Skills are known by their position in the list given to [`ScoreIndex::build`].
 #[derive(Debug)]
 pub struct ScoreIndex {
-    /// Token to its place in `token_postings`.
+    /// Token to its position in `token_postings`.
     pub(super) tokens: HashMap<Box<str>, u32>,
     pub(super) token_postings: Postings,
     /// Finds names and tags.
@@ -83,21 +83,21 @@ impl Postings {
 /// Interns keys, and gives points per key and skill.
 #[derive(Default)]
 struct Collector {
-    places: HashMap<Box<str>, u32>,
+    numbers: HashMap<Box<str>, u32>,
     lists: Vec<Vec<Posting>>,
 }
 
 impl Collector {
     fn add(&mut self, key: &str, skill: u32, points: i32) {
-        let place = if let Some(place) = self.places.get(key) {
-            *place
+        let number = if let Some(number) = self.numbers.get(key) {
+            *number
         } else {
-            let place = small(self.lists.len());
-            self.places.insert(key.into(), place);
+            let number = small(self.lists.len());
+            self.numbers.insert(key.into(), number);
             self.lists.push(Vec::new());
-            place
+            number
         };
-        let Some(list) = self.lists.get_mut(place as usize) else {
+        let Some(list) = self.lists.get_mut(number as usize) else {
             return;
         };
         match list.last_mut() {
@@ -113,8 +113,8 @@ impl ScoreIndex {
         let mut words = Collector::default();
         let mut patterns = Collector::default();
         let mut prepared = Vec::with_capacity(skills.len());
-        for (place, skill) in skills.iter().enumerate() {
-            let id = small(place);
+        for (number, skill) in skills.iter().enumerate() {
+            let id = small(number);
             let of_name = name_tokens(skill.name);
             for token in &of_name {
                 words.add(token, id, 2);
@@ -145,9 +145,9 @@ impl ScoreIndex {
         rank(skills, &mut prepared);
         Self {
             token_postings: Postings::of(&words.lists),
-            tokens: words.places,
+            tokens: words.numbers,
             pattern_postings: Postings::of(&patterns.lists),
-            patterns: Patterns::build(patterns.places.iter().map(|(text, number)| (&**text, *number))),
+            patterns: Patterns::build(patterns.numbers.iter().map(|(text, number)| (&**text, *number))),
             skills: prepared,
         }
     }
@@ -168,18 +168,18 @@ fn rank(skills: &[ScoredSkill<'_>], prepared: &mut [Prepared]) {
     let mut order: Vec<(std::cmp::Reverse<u64>, String, &str, usize)> = skills
         .iter()
         .enumerate()
-        .map(|(place, skill)| {
+        .map(|(number, skill)| {
             (
                 std::cmp::Reverse(skill.install_count),
                 skill.name.to_lowercase(),
                 skill.name,
-                place,
+                number,
             )
         })
         .collect();
     order.sort_unstable();
-    for (rank, (_, _, _, place)) in order.iter().enumerate() {
-        if let Some(skill) = prepared.get_mut(*place) {
+    for (rank, (_, _, _, number)) in order.iter().enumerate() {
+        if let Some(skill) = prepared.get_mut(*number) {
             skill.rank = small(rank);
         }
     }
@@ -195,7 +195,7 @@ pub(super) fn hint_bits(tag: &str) -> u8 {
     }
 }
 
-/// Narrows a count. Catalogs are bounded far below 4 billion entries; at the bound entries share the last place instead of wrapping.
+/// Narrows a count. Catalogs are bounded far below 4 billion entries; at the bound entries share the last number instead of wrapping.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

@@ -12,9 +12,9 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Patterns {
     /// Sorted by bytes, each with its number.
     sorted: Vec<(Box<[u8]>, u32)>,
-    /// The longest other pattern that is a beginning of this one, as a place in `sorted`.
+    /// The longest other pattern that is a beginning of this one, as a position in `sorted`.
     parents: Vec<u32>,
-    /// Patterns of one byte, as places in `sorted`.
+    /// Patterns of one byte, as positions in `sorted`.
     singles: HashMap<u8, u32>,
     /// The first two bytes of longer ones, and their position in `sorted`.
     heads: HashMap<[u8; 2], (u32, u32)>,
@@ -34,7 +34,7 @@ impl Patterns {
             sorted,
         };
         let mut open: Vec<u32> = Vec::new();
-        for (place, (text, _)) in (0_u32..).zip(&patterns.sorted) {
+        for (position, (text, _)) in (0_u32..).zip(&patterns.sorted) {
             let begins = |other: &u32| {
                 patterns
                     .sorted
@@ -45,14 +45,18 @@ impl Patterns {
                 open.pop();
             }
             patterns.parents.push(open.last().copied().unwrap_or(NONE));
-            open.push(place);
+            open.push(position);
             match &**text {
                 [] => {}
                 [single] => {
-                    patterns.singles.insert(*single, place);
+                    patterns.singles.insert(*single, position);
                 }
                 [first, second, ..] => {
-                    patterns.heads.entry([*first, *second]).or_insert((place, place)).1 = place + 1;
+                    patterns
+                        .heads
+                        .entry([*first, *second])
+                        .or_insert((position, position))
+                        .1 = position + 1;
                 }
             }
         }
@@ -72,8 +76,8 @@ impl Patterns {
         }
         for at in 0..bytes.len() {
             let rest = &bytes[at..];
-            if let Some(place) = rest.first().and_then(|byte| self.singles.get(byte)) {
-                self.visit(*place, rest, &mut found);
+            if let Some(position) = rest.first().and_then(|byte| self.singles.get(byte)) {
+                self.visit(*position, rest, &mut found);
             }
             let head = rest.first_chunk::<2>().and_then(|head| self.heads.get(head));
             let Some((start, end)) = head.copied() else { continue };
@@ -89,13 +93,13 @@ impl Patterns {
     }
 
     /// Walks from a pattern to its shorter and shorter prefixes, and reports those that begin `rest`.
-    fn visit(&self, mut place: u32, rest: &[u8], found: &mut impl FnMut(u32) -> bool) {
-        while let Some((text, number)) = self.sorted.get(place as usize) {
+    fn visit(&self, mut position: u32, rest: &[u8], found: &mut impl FnMut(u32) -> bool) {
+        while let Some((text, number)) = self.sorted.get(position as usize) {
             // When a pattern was reported before, all its prefixes were reported with it.
             if rest.starts_with(text) && !found(*number) {
                 return;
             }
-            place = self.parents.get(place as usize).copied().unwrap_or(NONE);
+            position = self.parents.get(position as usize).copied().unwrap_or(NONE);
         }
     }
 }

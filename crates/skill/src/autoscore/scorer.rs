@@ -55,24 +55,26 @@ impl<'a> Scorer<'a> {
     }
 
     fn read_token(&mut self, token: &str) {
-        let Some(place) = self.index.tokens.get(token) else {
+        let Some(position) = self.index.tokens.get(token) else {
             return;
         };
-        let place = *place as usize;
-        if let Some(seen) = self.seen_tokens.get_mut(place)
+        let position = *position as usize;
+        if let Some(seen) = self.seen_tokens.get_mut(position)
             && !std::mem::replace(seen, true)
         {
-            add(&mut self.scores, self.index.token_postings.get(place));
+            add(&mut self.scores, self.index.token_postings.get(position));
         }
     }
 
     fn find_patterns(&mut self) {
         let (index, scores, seen) = (self.index, &mut self.scores, &mut self.seen_patterns);
         index.patterns.find(&self.tail, |number| {
-            let place = number as usize;
-            let is_new = seen.get_mut(place).is_some_and(|seen| !std::mem::replace(seen, true));
+            let position = number as usize;
+            let is_new = seen
+                .get_mut(position)
+                .is_some_and(|seen| !std::mem::replace(seen, true));
             if is_new {
-                add(scores, index.pattern_postings.get(place));
+                add(scores, index.pattern_postings.get(position));
             }
             is_new
         });
@@ -114,12 +116,12 @@ impl<'a> Scorer<'a> {
         if free == 0 {
             return Vec::new();
         }
-        for (place, skill) in self.index.skills.iter().enumerate() {
-            let score = self.score(place);
-            if score < MIN_SCORE || taken.contains(&place) {
+        for (position, skill) in self.index.skills.iter().enumerate() {
+            let score = self.score(position);
+            if score < MIN_SCORE || taken.contains(&position) {
                 continue;
             }
-            let key = (-score, skill.rank, place);
+            let key = (-score, skill.rank, position);
             if best.len() == free && best.last().is_some_and(|last| *last < key) {
                 continue;
             }
@@ -127,7 +129,7 @@ impl<'a> Scorer<'a> {
             best.insert(at, key);
             best.truncate(free);
         }
-        best.into_iter().map(|(_, _, place)| place).collect()
+        best.into_iter().map(|(_, _, position)| position).collect()
     }
 }
 

@@ -4,7 +4,7 @@ use super::types::{CallContext, Decision};
 use super::{arguments, load, run};
 use crate::plan::{Action, Plan, PlannedTool};
 
-/// Resolves a call. `None`: no tool of ours has this name in this request, so the call is the client's.
+/// Resolves a call. `None`: no tool of Knack has this name in this request, so the call is the client's.
 /// `arguments` is the JSON text that the model wrote; anything else in it becomes an error text, never a run.
 pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> Option<Decision> {
     let tool = owner(context.plan, wire_name)?;
@@ -41,7 +41,7 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
     })
 }
 
-/// The tool of ours that a name means: its wire name, or `name@version` of an injected tool's skill (OmniRoute's older spelling).
+/// The tool of Knack that a name means: its wire name, or `name@version` of an injected tool's skill (OmniRoute's older spelling).
 /// Every other name is the client's.
 pub fn owner<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTool> {
     if let Some(tool) = plan.tool(wire_name) {

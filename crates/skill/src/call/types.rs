@@ -1,4 +1,4 @@
-//! The result of planning a tool call of ours: a text, or a run and how to render its outcome.
+//! The result of planning a tool call of Knack: a text, or a run and how to render its outcome.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -201,7 +201,7 @@ pub enum ShownEnd {
 /// A run of an earlier turn that is not remembered, as the client was shown it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShownResult<'a> {
-    /// Whether it was model-written code; else another tool of ours, whose output are its words.
+    /// Whether it was model-written code; else another tool of Knack, whose output are its words.
     pub is_code: bool,
     /// How it ended.
     pub end: ShownEnd,

@@ -139,43 +139,43 @@ fn entries(
     entries
 }
 
-/// Ids to places. Skills of mode Never carry none: nothing may name them.
+/// Ids to positions in `entries`. Skills of mode Never carry none: nothing may name them.
 fn by_id(entries: &[CatalogEntry], clashes: &mut Vec<Clash>) -> HashMap<String, Option<usize>> {
     let mut carriers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (place, entry) in entries.iter().enumerate() {
+    for (position, entry) in entries.iter().enumerate() {
         for id in entry.skill.ids.iter().filter(|_| entry.mode != ActivationMode::Never) {
-            carriers.entry(id).or_default().push(place);
+            carriers.entry(id).or_default().push(position);
         }
     }
     let names: HashSet<&str> = entries.iter().map(|entry| entry.skill.id.name.as_str()).collect();
-    let mut places = HashMap::with_capacity(carriers.len());
+    let mut positions = HashMap::with_capacity(carriers.len());
     for (id, carriers) in carriers {
         let only = match carriers.as_slice() {
             [only] => Some(*only),
             _ => None,
         };
         let own_name = only
-            .and_then(|place| entries.get(place))
+            .and_then(|position| entries.get(position))
             .is_some_and(|entry| entry.skill.id.name == id);
         if only.is_none() || (names.contains(id) && !own_name) {
-            let skills = carriers.iter().filter_map(|place| entries.get(*place));
+            let skills = carriers.iter().filter_map(|position| entries.get(*position));
             clashes.push(Clash::Id {
                 id: id.to_owned(),
                 skills: skills.map(|entry| entry.skill.id.clone()).collect(),
             });
         }
-        places.insert(id.to_owned(), only.filter(|_| own_name || !names.contains(id)));
+        positions.insert(id.to_owned(), only.filter(|_| own_name || !names.contains(id)));
     }
     // Last, over what others say of themselves: who may write a Skill must not take a reference from another one.
-    for (place, entry) in entries.iter().enumerate() {
+    for (position, entry) in entries.iter().enumerate() {
         let own = entry
             .skill
             .object_ids
             .iter()
             .filter(|_| entry.mode != ActivationMode::Never);
-        places.extend(own.map(|id| (id.clone(), Some(place))));
+        positions.extend(own.map(|id| (id.clone(), Some(position))));
     }
-    places
+    positions
 }
 
 /// The tools without the required values of their configuration. Values that no tool declares are reported with them.
@@ -290,13 +290,13 @@ fn generic(entries: &[CatalogEntry], model_code: ModelCode) -> Vec<Generic> {
 }
 
 fn score(entries: &[CatalogEntry]) -> (ScoreIndex, Vec<usize>) {
-    let places: Vec<usize> = entries
+    let positions: Vec<usize> = entries
         .iter()
         .enumerate()
         .filter(|(_, entry)| entry.mode == ActivationMode::Auto)
         .map(|(at, _)| at)
         .collect();
-    let skills: Vec<ScoredSkill<'_>> = places
+    let skills: Vec<ScoredSkill<'_>> = positions
         .iter()
         .filter_map(|at| entries.get(*at))
         .map(|entry| ScoredSkill {
@@ -306,5 +306,5 @@ fn score(entries: &[CatalogEntry]) -> (ScoreIndex, Vec<usize>) {
             install_count: entry.skill.install_count,
         })
         .collect();
-    (ScoreIndex::build(&skills), places)
+    (ScoreIndex::build(&skills), positions)
 }

@@ -106,7 +106,7 @@ pub(super) fn fit(lines: &[ListedSkill<'_>], max_tokens: usize) -> Listing {
         return written(&items, |_, item| item.share(share));
     }
     let described = fitting(items.iter().map(|item| item.share(0).len()), room - bare);
-    written(&items, |place, item| if place < described { item.share(0) } else { "" })
+    written(&items, |index, item| if index < described { item.share(0) } else { "" })
 }
 
 /// The names that fit, the first ones, and room for the line that counts the others.
@@ -145,8 +145,8 @@ fn largest(most: usize, holds: impl Fn(usize) -> bool) -> usize {
 
 fn written<'a>(items: &'a [FittedLine<'a>], shown: impl Fn(usize, &'a FittedLine<'a>) -> &'a str) -> Listing {
     let mut listing = Listing::default();
-    for (place, item) in items.iter().enumerate() {
-        let description = shown(place, item);
+    for (index, item) in items.iter().enumerate() {
+        let description = shown(index, item);
         listing.lines.push_str(&texts::listing_line(item.handle, description));
         let counts = &mut listing.counts;
         let count = if description.len() == item.description.len() {

@@ -42,7 +42,7 @@ pub struct Catalog {
     generic: Vec<Generic>,
     base: BaseInjection,
     scores: ScoreIndex,
-    /// Place in `scores` to place in `entries`.
+    /// Position in `scores` to position in `entries`.
     scored: Vec<usize>,
     clashes: Vec<Clash>,
     /// Made at the first unknown name: most catalogs are never searched.
@@ -88,23 +88,25 @@ impl Catalog {
     /// Finds a served skill by handle, `namespace/name`, metadata name or an id that it carries. A name wins over an id. Of several skills with
     /// one name the first by namespace is taken, of several with one id none; [`Catalog::clashes`] lists them. Skills of mode Never are not found.
     pub fn find(&self, reference: &str) -> Option<&CatalogEntry> {
-        let place = self.place_of_name(reference).or_else(|| self.place_of_id(reference))?;
+        let position = self
+            .position_of_name(reference)
+            .or_else(|| self.position_of_id(reference))?;
         self.entries
-            .get(place)
+            .get(position)
             .filter(|entry| entry.mode != ActivationMode::Never)
     }
 
     /// Finds a served skill by an id that it carries.
     pub fn find_id(&self, id: &str) -> Option<&CatalogEntry> {
-        let place = self.place_of_id(id)?;
+        let position = self.position_of_id(id)?;
         self.entries
-            .get(place)
+            .get(position)
             .filter(|entry| entry.mode != ActivationMode::Never)
     }
 
     /// Whether several skills carry an id, so that it names none of them.
     pub fn is_ambiguous(&self, id: &str) -> bool {
-        matches!(self.by_id.get(id), Some(None)) && self.place_of_name(id).is_none()
+        matches!(self.by_id.get(id), Some(None)) && self.position_of_name(id).is_none()
     }
 
     /// Finds a skill that is not served by name or `namespace/name`, with or without a version.
@@ -123,13 +125,13 @@ impl Catalog {
         self.entries.get(*self.by_skill.get(skill)?)
     }
 
-    fn place_of_id(&self, id: &str) -> Option<usize> {
+    fn position_of_id(&self, id: &str) -> Option<usize> {
         self.by_id.get(id).copied().flatten()
     }
 
-    fn place_of_name(&self, reference: &str) -> Option<usize> {
-        if let Some(place) = self.by_handle.get(reference) {
-            return Some(*place);
+    fn position_of_name(&self, reference: &str) -> Option<usize> {
+        if let Some(position) = self.by_handle.get(reference) {
+            return Some(*position);
         }
         if let Some((namespace, name)) = reference.split_once('/') {
             let skill = SkillRef {
@@ -143,23 +145,23 @@ impl Catalog {
 
     /// The handles of the listed and always active skills that are closest to some words, best first, at most three.
     pub fn closest(&self, words: &str) -> Vec<&str> {
-        let (index, places) = self.search.get_or_init(|| {
-            let places: Vec<usize> = self
+        let (index, positions) = self.search.get_or_init(|| {
+            let positions: Vec<usize> = self
                 .entries
                 .iter()
                 .enumerate()
                 .filter(|(_, entry)| entry.is_public())
                 .map(|(at, _)| at)
                 .collect();
-            let documents = places.iter().filter_map(|at| self.entries.get(*at));
+            let documents = positions.iter().filter_map(|at| self.entries.get(*at));
             (
                 SearchIndex::build(documents.map(|entry| (&*entry.handle, entry.skill.description.as_str()))),
-                places,
+                positions,
             )
         });
         let found = index.closest(words, CLOSEST).into_iter();
         found
-            .filter_map(|at| self.entries.get(*places.get(at)?))
+            .filter_map(|at| self.entries.get(*positions.get(at)?))
             .map(|entry| &*entry.handle)
             .collect()
     }
@@ -185,7 +187,7 @@ impl Catalog {
         &self.scores
     }
 
-    pub(crate) fn scored(&self, place: usize) -> Option<&CatalogEntry> {
-        self.entries.get(*self.scored.get(place)?)
+    pub(crate) fn scored(&self, position: usize) -> Option<&CatalogEntry> {
+        self.entries.get(*self.scored.get(position)?)
     }
 }

@@ -17,16 +17,16 @@ impl Catalog {
             return Ok(None);
         };
         // Another id of the skill, such as the one that LiteLLM's clients know.
-        if self.place_of_name(skill).is_none()
-            && let Some(place) = self.place_of_id(skill)
-            && let Some(entry) = self.of_id(place, wanted).and_then(|id| self.find_id(&id))
+        if self.position_of_name(skill).is_none()
+            && let Some(position) = self.position_of_id(skill)
+            && let Some(entry) = self.of_id(position, wanted).and_then(|id| self.find_id(&id))
         {
             return Ok(Some(entry));
         }
         let versions = self.versions(skill);
         let texts: Vec<&str> = versions.iter().map(|(_, entry)| text(entry)).collect();
-        if let Some(place) = semver::choose(&texts, wanted) {
-            return Ok(versions.get(place).map(|(_, entry)| *entry));
+        if let Some(position) = semver::choose(&texts, wanted) {
+            return Ok(versions.get(position).map(|(_, entry)| *entry));
         }
         if versions.is_empty() {
             return Ok(None);
@@ -42,36 +42,36 @@ impl Catalog {
     /// the Skills APIs name versions; else of its name. `None`: no skill has this name; what carries it as an id was made by another
     /// system, which alone knows its versions.
     pub fn versioned(&self, name: &str, version: &str) -> Option<String> {
-        let place = self.place_of_name(name)?;
+        let position = self.position_of_name(name)?;
         Some(
-            self.of_id(place, version)
+            self.of_id(position, version)
                 .unwrap_or_else(|| format!("{name}@{version}")),
         )
     }
 
-    /// The id of a version of the skill at a place, if it has one of this word.
-    fn of_id(&self, place: usize, version: &str) -> Option<String> {
-        let skill = &self.entries.get(place)?.skill;
+    /// The id of a version of the skill at a position, if it has one of this word.
+    fn of_id(&self, position: usize, version: &str) -> Option<String> {
+        let skill = &self.entries.get(position)?.skill;
         let id_of = |skill: &Skill| skill.upload.as_ref().map(|upload| upload.id.clone());
         // Others may carry an id of this form, and are no version of it.
         let is_of = |at: usize| {
             let other = self.entries.get(at).and_then(|entry| id_of(&entry.skill));
-            at == place || (other.is_some() && other == id_of(skill))
+            at == position || (other.is_some() && other == id_of(skill))
         };
         let ids = id_of(skill).into_iter().chain(skill.object_ids.iter().cloned());
         let mut ids = ids.map(|id| ids::versioned(&id, version));
-        ids.find(|id| self.place_of_id(id).is_some_and(is_of))
+        ids.find(|id| self.position_of_id(id).is_some_and(is_of))
     }
 
     /// The served versions of a skill with their numbers, in the order of their making.
     fn versions(&self, skill: &str) -> Vec<(u32, &CatalogEntry)> {
         let is_upload = |entry: &CatalogEntry| entry.skill.upload.as_ref().is_some_and(|upload| upload.id == skill);
-        let place = self.place_of_name(skill).or_else(|| {
+        let position = self.position_of_name(skill).or_else(|| {
             // An id that a skill only says it has names no versions of the skill that was uploaded under it.
             let is_known = self.entries.iter().any(is_upload);
-            self.place_of_id(skill).filter(|_| !is_known)
+            self.position_of_id(skill).filter(|_| !is_known)
         });
-        let named = place.and_then(|place| self.entries.get(place));
+        let named = position.and_then(|position| self.entries.get(position));
         let id = match named {
             Some(entry) => entry.skill.upload.as_ref().map(|upload| upload.id.as_str()),
             None => Some(skill),

@@ -81,7 +81,7 @@ pub(super) fn read(document: Document, mut input: LoadInput, functions: Option<R
     }
 }
 
-/// Tags as they are compared.
+/// Tags in the form in which they are compared.
 fn comparable(tags: &[String]) -> Vec<String> {
     let tags = tags.iter().map(|tag| tag.trim().to_lowercase());
     tags.filter(|tag| !tag.is_empty()).collect()

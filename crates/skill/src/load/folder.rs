@@ -68,13 +68,13 @@ const MAX_TOLD: usize = 200;
 /// Errors first, then by line; a problem that two checks found is reported once.
 fn ordered(problems: Vec<Problem>) -> Vec<Problem> {
     let mut kept: Vec<Problem> = Vec::new();
-    let mut places: HashMap<(ProblemKind, String, String), usize> = HashMap::new();
+    let mut index_by_key: HashMap<(ProblemKind, String, String), usize> = HashMap::new();
     for problem in problems {
-        let place = (problem.kind, problem.file.clone(), problem.field.clone());
-        if let Some(other) = places.get(&place).and_then(|index| kept.get_mut(*index)) {
+        let key = (problem.kind, problem.file.clone(), problem.field.clone());
+        if let Some(other) = index_by_key.get(&key).and_then(|index| kept.get_mut(*index)) {
             other.severity = other.severity.max(problem.severity);
         } else {
-            places.insert(place, kept.len());
+            index_by_key.insert(key, kept.len());
             kept.push(problem);
         }
     }

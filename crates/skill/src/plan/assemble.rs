@@ -46,10 +46,10 @@ pub(super) fn assemble(
     kinds.extend_from_slice(besides);
     kinds.sort_unstable();
     kinds.dedup();
-    let generic = parts.generic(catalog, &kinds);
+    let load_skill = parts.generic(catalog, &kinds);
     parts.declared(&active, named, catalog.settings().model_code);
     parts.notes.extend(wanting(&active, named));
-    let system = system(catalog, &active, &generic, named);
+    let system = system(catalog, &active, &load_skill, named);
     parts.plan(system, active.into_iter().map(|(active, _)| active).collect())
 }
 
@@ -113,12 +113,7 @@ fn describe(entry: &CatalogEntry, why: ActivationCause) -> Active {
     }
 }
 
-fn system(
-    catalog: &Catalog,
-    active: &[(Active, &CatalogEntry)],
-    generic: &GenericNames,
-    named: &[NamedSkill<'_>],
-) -> String {
+fn system(catalog: &Catalog, active: &[(Active, &CatalogEntry)], load_skill: &str, named: &[NamedSkill<'_>]) -> String {
     let none = BTreeMap::new();
     let sections: Vec<String> = active
         .iter()
@@ -126,7 +121,7 @@ fn system(
             let naming = naming(named, &active.skill.id);
             let inputs = naming.map_or(&none, |named| &named.inputs);
             if active.why != ActivationCause::Litellm {
-                return entry.section(inputs, generic.load_skill());
+                return entry.section(inputs, load_skill);
             }
             if entry.missing_inputs(inputs).is_empty() {
                 let body = entry.body(inputs).unwrap_or_else(texts::body_too_large);
@@ -137,7 +132,7 @@ fn system(
         })
         .collect();
     let sections: Vec<&str> = sections.iter().map(String::as_str).collect();
-    let listing = catalog.listing_block(generic.load_skill());
+    let listing = catalog.listing_block(load_skill);
     let bodies = (!sections.is_empty()).then(|| texts::bodies_block(&sections));
     let blocks: Vec<String> = listing.into_iter().chain(bodies).collect();
     blocks.join("\n\n")
@@ -181,18 +176,6 @@ fn packages(catalog: &Catalog) -> Vec<(&str, &[String])> {
         .collect()
 }
 
-/// What the generic tools are called in this request.
-#[derive(Debug, Default)]
-struct GenericNames {
-    load_skill: Option<String>,
-}
-
-impl GenericNames {
-    fn load_skill(&self) -> &str {
-        self.load_skill.as_deref().unwrap_or(texts::LOAD_SKILL)
-    }
-}
-
 /// Tools as they come together, and what had to be left out.
 struct Parts<'a> {
     client: &'a HashSet<&'a str>,
@@ -227,11 +210,11 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Adds generic tools. One whose name the client has becomes `knack_<name>`.
-    fn generic(&mut self, catalog: &Catalog, kinds: &[Generic]) -> GenericNames {
+    /// Adds generic tools, and returns the name of the one that loads skills. One whose name the client has becomes `knack_<name>`.
+    fn generic(&mut self, catalog: &Catalog, kinds: &[Generic]) -> String {
         let node = catalog.settings().node;
         let packages = packages(catalog);
-        let mut names = GenericNames::default();
+        let mut load_skill = texts::LOAD_SKILL.to_owned();
         for generic in kinds {
             let (plain, schema, action) = match generic {
                 Generic::LoadSkill => (texts::LOAD_SKILL, texts::load_skill_schema(), Action::LoadSkill),
@@ -249,15 +232,15 @@ impl<'a> Parts<'a> {
             };
             let description = match generic {
                 Generic::LoadSkill => texts::load_skill_description(),
-                Generic::RunSkillTool => texts::run_skill_tool_description(names.load_skill()),
+                Generic::RunSkillTool => texts::run_skill_tool_description(&load_skill),
                 Generic::RunCode => texts::run_code_description(&packages),
             };
             if *generic == Generic::LoadSkill {
-                names.load_skill = Some(name.clone());
+                load_skill.clone_from(&name);
             }
             self.push(Arc::new(PlannedTool::new(name, description, schema, action)), None);
         }
-        names
+        load_skill
     }
 
     /// Adds the tools of active skills; `litellm:` ones have a single tool each, and one code tool for all that have a Python file.
@@ -280,7 +263,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Adds one tool, unless its name is the client's or ours already.
+    /// Adds one tool, unless its name is the client's or Knack's already.
     fn push(&mut self, tool: Arc<PlannedTool>, entry: Option<&CatalogEntry>) {
         let free = !self.client.contains(tool.name.as_str()) && self.taken.insert(tool.name.clone());
         if free {

@@ -137,7 +137,7 @@ pub fn plan_of_all(catalog: &Catalog, is_offered: impl Fn(&CatalogEntry) -> bool
 }
 
 impl Plan {
-    /// The tool of ours that has this wire name in this request.
+    /// The tool of Knack that has this wire name in this request.
     pub fn tool(&self, wire_name: &str) -> Option<&Arc<PlannedTool>> {
         self.tools.iter().find(|tool| tool.name == wire_name)
     }

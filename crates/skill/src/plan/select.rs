@@ -39,7 +39,7 @@ pub(super) struct Container<'a> {
     pub(super) plan: ContainerPlan,
 }
 
-/// Sorts `container.skills` into ours and native ones.
+/// Sorts `container.skills` into Knack's and native ones.
 pub(super) fn container<'a>(
     skills: &'a [ContainerSkill<'a>],
     catalog: &'a Catalog,
@@ -48,7 +48,7 @@ pub(super) fn container<'a>(
         skills: Vec::new(),
         plan: ContainerPlan::default(),
     };
-    for (place, skill) in skills.iter().enumerate() {
+    for (index, skill) in skills.iter().enumerate() {
         match ours(skill, catalog)? {
             Some(mut named) => {
                 let served = named.entry.version_served(skill.id);
@@ -56,10 +56,10 @@ pub(super) fn container<'a>(
                     named.why = ActivationCause::Container;
                 }
                 extend(&mut container.skills, vec![named]);
-                container.plan.ours.push(place);
+                container.plan.ours.push(index);
                 container.plan.versions.push(served);
             }
-            None => container.plan.native.push(place),
+            None => container.plan.native.push(index),
         }
     }
     Ok(container)
@@ -69,7 +69,7 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
     if skill.kind == Some("anthropic") {
         return Ok(None);
     }
-    // Ours by form, so an unknown one is an error and not a native skill (docs/design/dialects.md#litellm).
+    // Knack's by its form, so an unknown one is an error and not a native skill (docs/design/dialects.md#litellm).
     if is_litellm(skill.id) {
         let written = with_version(skill.id).map_or(skill.id, |(id, _)| id);
         let id = written.strip_prefix(PREFIX).unwrap_or(written);
@@ -104,7 +104,7 @@ fn ours<'a>(skill: &ContainerSkill<'a>, catalog: &'a Catalog) -> Result<Option<N
         Some(entry) => Some(entry),
         None => version(skill.id, catalog)?,
     };
-    // While it is not served it is ours, too: the vendor does not know it, or knows another skill of this name.
+    // While it is not served it is Knack's, too: the vendor does not know it, or knows another skill of this name.
     if entry.is_none() && catalog.unserved(skill.id).is_some() {
         return Err(unknown(skill.id, skill.id, catalog));
     }
@@ -241,7 +241,7 @@ pub(super) fn scored<'a>(
         return Vec::new();
     }
     let winners = catalog.scores().replay(request.provider, &(request.auto)());
-    let entries = winners.into_iter().filter_map(|place| catalog.scored(place));
+    let entries = winners.into_iter().filter_map(|index| catalog.scored(index));
     entries
         .filter(|entry| !named.iter().any(|named| named.entry.skill.id == entry.skill.id))
         .collect()

@@ -28,7 +28,7 @@ pub enum RunCode {
     /// Not besides.
     #[default]
     WithFiles,
-    /// If the request attaches a skill that is ours: it replaces the tool that the skill is attached to.
+    /// If the request attaches a skill that is Knack's: it replaces the tool that the skill is attached to.
     WithAttached,
     /// Always: it replaces a tool of the client's.
     Always,
@@ -75,7 +75,7 @@ pub struct PlanRequest<'a> {
 /// Why no plan could be made. The gateway answers in the client's error shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A skill id in `container.skills` or in the header is ours by form but unknown (or switched off).
+    /// A skill id in `container.skills` or in the header is Knack's by its form but unknown (or switched off).
     #[error(
         "no skill \"{id}\" is available here; check its name or id, and that the runtime of this gateway serves it"
     )]
@@ -209,7 +209,7 @@ pub struct ServedVersion {
 /// What becomes of `container.skills`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContainerPlan {
-    /// Places in `container.skills` of the entries that are ours: to be removed before the request goes upstream.
+    /// Places in `container.skills` of the entries that are Knack's: to be removed before the request goes upstream.
     pub ours: Vec<usize>,
     /// The versions of these that are served, in the same order; `None`: it has none, or the request names it.
     pub versions: Vec<Option<ServedVersion>>,

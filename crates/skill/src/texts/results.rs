@@ -18,7 +18,7 @@ const TAIL_BYTES: usize = 8 * 1024;
 pub const LAST_CALL: &str = "Last skill call available for this request; answer now.";
 /// Replaces the text of a loaded skill that has another digest now.
 pub const SKILL_CHANGED: &str = "This skill changed; load it again.";
-/// Answers an open call of ours whose turn was forgotten.
+/// Answers an open call of Knack whose turn was forgotten.
 pub const NO_LONGER_AVAILABLE: &str = "result no longer available";
 
 /// Answers a call beyond those of one turn that are run.

@@ -25,16 +25,16 @@ use crate::stored::{StoredEvents, StoredForm};
 pub(super) const MAX_TURN: usize = 8 << 20;
 /// Most bytes of an error body that are kept for passing on.
 const MAX_ERROR: usize = 1 << 20;
-/// A stream that says nothing for this long is dead. Models that reason, and long prompts before the first token, are silent for
+/// A stream without a byte for this long is dead. Models that reason, and long prompts before the first token, are silent for
 /// minutes, and an answer that is given up is paid for.
 pub(super) const SILENCE: Duration = Duration::from_mins(5);
-/// First sign of life while the client sees nothing.
+/// First keep-alive while the client receives nothing.
 const FIRST_KEEP_ALIVE: Duration = Duration::from_secs(2);
-/// Later signs of life.
+/// Interval of later keep-alives.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Retries of one internal round.
 const RETRIES: u32 = 2;
-/// What a client reads of an answer that ends too soon.
+/// The message to a client whose answer ends too early.
 const LOST: &str = "The connection to the upstream was lost in the middle of its answer.";
 /// The longest `retry-after` that is obeyed; a longer one ends the loop.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(10);
@@ -78,7 +78,7 @@ pub struct Drive {
     fields: RequestFields,
     codec: Box<dyn Codec>,
     sorter: Sorter,
-    /// The answer is not looked into.
+    /// Answers are passed on without being read.
     transparent: bool,
     /// Of an answer that is not looked into, what its client can read later is put into its terms.
     background: Option<StoredEvents>,
@@ -103,17 +103,17 @@ pub struct Drive {
     /// The last round that was noted while it was read.
     noted: u32,
     last_input: Duration,
-    /// A refusal may name a call of ours whose saved turn is lost: nothing was put back into this request, and it was not
+    /// A refusal may name a call of Knack whose saved turn is lost: nothing was put back into this request, and it was not
     /// answered before.
     may_answer_lost: bool,
     /// A refusal may name a member that was added for the loop's own sake: it was not left out before.
     may_leave_out: bool,
-    /// A refusal may be about our tools: what is changed in the conversation where round 1 goes once more without anything of
-    /// ours.
-    may_go_without: Option<Edits>,
-    /// It went so.
+    /// The changes in the conversation with which round 1 is sent again without injected text and tools, if the upstream refuses
+    /// these tools. `None`: it is not sent again. A copy costs little: the texts in it are shared [`Bytes`].
+    edits_without_tools: Option<Edits>,
+    /// Round 1 was sent again without injected text and tools.
     went_without: bool,
-    /// Since when the client sees nothing although something happens, and how many signs of life it got.
+    /// Since when the client has received nothing although the loop works, and how many keep-alives it got.
     quiet: Option<(Duration, u32)>,
 }
 
@@ -185,7 +185,7 @@ impl Drive {
             last_input: Duration::ZERO,
             may_answer_lost: false,
             may_leave_out: false,
-            may_go_without: None,
+            edits_without_tools: None,
             went_without: false,
             quiet: None,
         })
@@ -211,8 +211,8 @@ impl Drive {
         !self.transparent
     }
 
-    /// The first actions. `edits` are changes inside the conversation: hidden turns put back, ours of the native form
-    /// expanded. A conversation may end in calls of ours that have not run (Messages: an answer that ended as `pause_turn`
+    /// The first actions. `edits` are changes inside the conversation: hidden turns put back, and
+    /// Knack's blocks of the native form expanded. A conversation may end in Knack's calls that have not run (Messages: an answer that ended as `pause_turn`
     /// at the limit of rounds and came back): `calls` are run before anything is sent.
     pub fn start(&mut self, edits: Edits, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<DriveAction>) {
         let from = out.len();
@@ -224,7 +224,7 @@ impl Drive {
         self.background = self.in_background(&edits);
         self.may_leave_out =
             !self.transparent && dialect(self.request.format()).adds_member(&self.request, &self.injection);
-        self.may_go_without = (calls.is_empty() && self.can_go_without(&edits)).then(|| edits.clone());
+        self.edits_without_tools = (calls.is_empty() && self.can_go_without(&edits)).then(|| edits.clone());
         self.body = self.request.apply(&self.injection, edits);
         if !self.transparent {
             self.codec.sent(&self.request, &self.body);
@@ -312,12 +312,12 @@ impl Drive {
             .min()
     }
 
-    /// True if round 1 was refused because of our tools, and went without anything of ours.
+    /// True if round 1 was refused because of Knack's tools, and was sent again without them.
     pub const fn went_without(&self) -> bool {
         self.went_without
     }
 
-    /// True if the request makes sense without anything of ours: it names nothing that only the gateway can serve. Messages
+    /// True if the request makes sense without anything that Knack adds: it names nothing that only the gateway can serve. Messages
     /// takes no calls in a history without tools, and an answer in one array is written from events.
     fn can_go_without(&self, edits: &Edits) -> bool {
         let injection = &self.injection;

@@ -7,7 +7,7 @@ use crate::format::{Codec, DecodedFrame, FramePart, UnitKind};
 enum Visibility {
     /// The client sees it.
     Show,
-    /// It is ours.
+    /// It is Knack's.
     Hide,
     /// A call whose name is not complete.
     Undecided,
@@ -92,7 +92,7 @@ impl Sorter {
         }
         // In a body a unit that waits for the next one is in the same frame.
         for at in 0..frame.parts.len() {
-            if let (true, Some(id)) = (waits[at], unit_of(&frame.parts[at])) {
+            if let (true, Some(id)) = (waits[at], frame.parts[at].unit()) {
                 waits[at] = false;
                 self.mark(id, at, &mut shown, &mut waits);
             }
@@ -136,7 +136,7 @@ impl Sorter {
         self.units.push(SortedUnit { id, kind, visibility });
     }
 
-    /// Ours or the client's, decided as soon as the name is complete.
+    /// Knack's or the client's, decided as soon as the name is complete.
     fn decide(&self, id: u32, codec: &dyn Codec) -> Visibility {
         let Some(call) = codec.call(id) else {
             return Visibility::Show;
@@ -227,7 +227,7 @@ impl Sorter {
         }
     }
 
-    /// Sends what waited for the turn's end, in order. `show`: the turn has no calls of ours that run; else text is dropped, with
+    /// Sends what waited for the turn's end, in order. `show`: the turn has no calls of Knack that run; else text is dropped, with
     /// units that nothing else follows.
     pub(super) fn settle_rest(&mut self, show: bool, codec: &mut dyn Codec, out: &mut Vec<u8>) {
         let of_text = if show { Visibility::Show } else { Visibility::Hide };
@@ -250,7 +250,7 @@ impl Sorter {
         }
     }
 
-    /// Calls of ours, in order.
+    /// Knack's calls, in order.
     pub(super) fn own_calls(&self) -> Vec<u32> {
         self.calls(Visibility::Hide)
     }
@@ -266,13 +266,5 @@ impl Sorter {
             .filter(|unit| unit.kind == UnitKind::Call && unit.visibility == visibility)
             .map(|unit| unit.id)
             .collect()
-    }
-}
-
-/// The unit that a part belongs to.
-const fn unit_of(part: &FramePart) -> Option<u32> {
-    match part {
-        FramePart::Unit { id, .. } | FramePart::UnitBytes { id } | FramePart::UnitEnd { id } => Some(*id),
-        _ => None,
     }
 }

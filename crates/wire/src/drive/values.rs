@@ -59,7 +59,7 @@ pub enum DriveAction {
         /// How long to wait first (internal retries).
         delay: Duration,
     },
-    /// Run a call of ours and answer with [`DriveInput::Result`]. Several may be asked for at once; they may run in parallel.
+    /// Run a call of Knack and answer with [`DriveInput::Result`]. Several may be asked for at once; they may run in parallel.
     Run(ToolCall),
     /// Store this before anything that follows in the same list is sent.
     Remember(Box<HiddenTurns>),
@@ -91,7 +91,7 @@ pub struct ToolCall {
     pub arguments: String,
 }
 
-/// A call of ours that was asked for and has not run.
+/// A call of Knack that was asked for and has not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OpenCall {
@@ -177,7 +177,7 @@ pub struct ClientHead {
     pub status: u16,
     /// The kind of the body.
     pub body: BodyKind,
-    /// True if the headers of round 1's upstream answer belong to it; false for an error of ours.
+    /// True if the headers of round 1's upstream answer belong to it; false for an error of Knack.
     pub upstream_headers: bool,
     /// True if code has run, or asking again cannot help: `x-should-retry: false`.
     pub no_retry: bool,
@@ -233,7 +233,7 @@ pub struct RoundNote {
 pub enum HiddenEntry {
     /// Conversation elements of an assistant turn, whole, as upstream sent them.
     Turn(Vec<Bytes>),
-    /// Our results for it; as the first entry, for calls that the answer before left open. If the turn has calls of the client too, its results are merged in behind them.
+    /// Knack's results for it; as the first entry, for calls that the answer before left open. If the turn has calls of the client too, its results are merged in behind them.
     Results(Vec<CallResult>),
 }
 
@@ -242,7 +242,7 @@ pub enum HiddenEntry {
 pub struct DriveSummary {
     /// Upstream rounds started, retries not counted.
     pub rounds: u32,
-    /// Calls of ours that were run.
+    /// Knack's calls that were run.
     pub calls: u32,
     /// How it ended.
     pub end: EndKind,
@@ -260,7 +260,7 @@ pub enum EndKind {
     Answer,
     /// With an upstream error passed through.
     Upstream(u16),
-    /// With an error of ours.
+    /// With an error of Knack.
     Fault(String),
     /// With the limit of skill rounds.
     Limit,
@@ -283,19 +283,19 @@ pub struct DriveSettings {
     pub last_note: &'static str,
     /// The result of a call that was not run because the limit was reached.
     pub limit_text: &'static str,
-    /// The result of a call of ours that a conversation which the upstream keeps left open and whose saved turn is lost.
+    /// The result of a call of Knack that a conversation which the upstream keeps left open and whose saved turn is lost.
     pub lost_text: &'static str,
-    /// Show our calls as the vendor's server tools (if the client asked for code execution).
+    /// Show Knack's calls as the vendor's server tools (if the client asked for code execution).
     pub native: bool,
-    /// The tool whose runs are shown in the native form, in formats where nothing else of ours is (Responses, Gemini).
+    /// The tool whose runs are shown in the native form, in formats where nothing else of Knack is (Responses, Gemini).
     pub run_tool: Option<String>,
-    /// The response's `container` member as JSON, if it is ours to give. Responses shows its id with each run.
+    /// The response's `container` member as JSON, if Knack gives it. Responses shows its id with each run.
     pub container: Option<String>,
     /// Give generated files as `_litellm_generated_files`.
     pub litellm: bool,
     /// The client reads a stream as one JSON array (Gemini without `alt=sse`), while the upstream is asked for events.
     pub array: bool,
-    /// The request's name, for errors of ours in formats that have a place for it.
+    /// The request's name, for Knack's errors in formats that have a place for it.
     pub request_id: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! The request member `container`: the skills it names, and taking out what is served here.
 //!
-//! Messages has it natively. LiteLLM clients send it with Chat Completions as well, where it never goes upstream with ids of ours.
+//! Messages has it natively. LiteLLM clients send it with Chat Completions as well, where it never goes upstream with Knack's ids.
 
 use std::borrow::Cow;
 
@@ -30,7 +30,7 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
         .collect()
 }
 
-/// Takes what is ours out of `container`: containers of this gateway never go upstream; true if nothing of the vendor's is left in it.
+/// Takes what is Knack's out of `container`: containers of this gateway never go upstream; true if nothing of the vendor's is left in it.
 pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) -> bool {
     let src = request.raw();
     let Some(span) = request.present("container") else {
@@ -148,7 +148,7 @@ mod tests {
             let (_, left) = taken(path, &body(ours));
             assert_eq!(left, r#"{"model":"m","max_tokens":9,"messages":[]}"#);
             assert_eq!(taken(path, &body(native)).1, body(native));
-            // Entries that are no objects name no skill, and are left alone where nothing of ours is.
+            // Entries that are no objects name no skill, and are left alone where nothing of Knack is.
             let (skills, left) = taken(path, &body(&format!(r#""demo",{ours},5,null"#)));
             assert_eq!(skills, ["litellm:a"]);
             assert_eq!(left, r#"{"model":"m","max_tokens":9,"messages":[]}"#);

@@ -93,7 +93,7 @@ pub(crate) fn bodies(
     (String::from_utf8(out).unwrap(), codec)
 }
 
-/// The shown part of a round: everything but calls of ours, the reasoning before them, and later starts.
+/// The shown part of a round: everything but Knack's calls, the reasoning before them, and later starts.
 struct Shown<'o> {
     ours: &'o str,
     first: bool,
@@ -132,7 +132,7 @@ impl<'o> Shown<'o> {
                 self.pair = Some(*id);
             }
         }
-        if frame.parts.len() == 1 && unit(&frame.parts[0]).is_some_and(|id| Some(id) == self.pair) {
+        if frame.parts.len() == 1 && frame.parts[0].unit().is_some_and(|id| Some(id) == self.pair) {
             self.held.push(frame);
             return;
         }
@@ -144,14 +144,7 @@ impl<'o> Shown<'o> {
         match part {
             FramePart::Start => self.first,
             FramePart::Usage | FramePart::Stop { .. } | FramePart::End => false,
-            other => unit(other).is_none_or(|id| !self.hidden.contains(&id)),
+            other => other.unit().is_none_or(|id| !self.hidden.contains(&id)),
         }
-    }
-}
-
-fn unit(part: &FramePart) -> Option<u32> {
-    match part {
-        FramePart::Unit { id, .. } | FramePart::UnitBytes { id } | FramePart::UnitEnd { id } => Some(*id),
-        _ => None,
     }
 }

@@ -87,7 +87,7 @@ pub(crate) trait AnswerDialect {
     fn error_body(&self, fault: &Fault) -> Vec<u8>;
     /// A stream error frame.
     fn error_frame(&self, fault: &Fault) -> Vec<u8>;
-    /// An upstream error body as a stream error frame; one that has no error of the format in it becomes one of ours, of the
+    /// An upstream error body as a stream error frame; one that has no error of the format in it becomes one of Knack's, of the
     /// request with this name.
     fn upstream_error_frame(&self, status: u16, body: &[u8], request_id: Option<&str>) -> Vec<u8>;
     /// The bytes that keep an idle stream open.
@@ -97,7 +97,7 @@ pub(crate) trait AnswerDialect {
 /// The options of a codec, known from the start.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CodecOptions {
-    /// The member `container` of the response, as JSON, if it is ours to give.
+    /// The member `container` of the response, as JSON, if Knack gives it.
     pub container: Option<String>,
     /// Generated files go into `_litellm_generated_files`.
     pub litellm: bool,
@@ -140,6 +140,16 @@ pub(crate) enum FramePart {
     Error,
     /// Anything else: passes through.
     Other,
+}
+
+impl FramePart {
+    /// The unit that it belongs to.
+    pub(crate) const fn unit(&self) -> Option<u32> {
+        match self {
+            Self::Unit { id, .. } | Self::UnitBytes { id } | Self::UnitEnd { id } => Some(*id),
+            _ => None,
+        }
+    }
 }
 
 /// The kind of a unit, as far as showing it goes.
@@ -193,7 +203,7 @@ pub(crate) struct CallSoFar<'c> {
 pub(crate) enum Ending {
     /// As the last turn ended.
     AsCame,
-    /// With calls of the client only; ours of the same turn were answered and hidden.
+    /// With calls of the client only; Knack's of the same turn were answered and hidden.
     ClientCalls,
     /// The limit of skill rounds was reached.
     Limit,
@@ -238,9 +248,9 @@ pub(crate) trait Codec: Debug + Send {
     fn number_error(&mut self, frame: Vec<u8>) -> Vec<u8> {
         frame
     }
-    /// Shows our calls in the native form (only if the settings ask for it).
+    /// Shows Knack's calls in the native form (only if the settings ask for it).
     fn show_calls(&mut self, units: &[u32], out: &mut Vec<u8>);
-    /// Shows our results in the native form (only if the settings ask for it).
+    /// Shows Knack's results in the native form (only if the settings ask for it).
     fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>);
     /// The assistant's turn, whole, as conversation elements; none for a turn that says nothing or thinks only, which a
     /// provider refuses in a conversation.

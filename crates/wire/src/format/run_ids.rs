@@ -1,8 +1,8 @@
-//! Ids under which a client sees runs of ours.
+//! Ids under which a client sees Knack's runs.
 //!
 //! Ids of one conversation must differ: clients pair results by them, and a provider refuses two calls of one id. Some
 //! servers count the calls of each answer (`call_0`, `toolu_1`), so the id of the call alone is not enough: the id of the
-//! answer that the client sees and the run's place in it are in an id of ours too.
+//! answer that the client sees and the run's place in it are in an id of Knack too.
 
 use std::collections::VecDeque;
 
@@ -23,8 +23,8 @@ impl RunIds {
     }
 
     /// The id of the next run, behind `prefix`: letters, digits and `_`, and with the prefix no longer than any API takes.
-    pub(super) fn of_call(&mut self, prefix: &str, answer_id: &str, place: u64, call_id: &str) -> String {
-        let id = bounded(prefix, &format!("{answer_id}_{place}_{call_id}"));
+    pub(super) fn of_call(&mut self, prefix: &str, answer_id: &str, index: u64, call_id: &str) -> String {
+        let id = bounded(prefix, &format!("{answer_id}_{index}_{call_id}"));
         self.waiting.push_back(id.clone());
         id
     }
@@ -59,8 +59,8 @@ mod tests {
         for prefix in ["call_knack_", "srvtoolu_knack_", ""] {
             let mut made = Vec::new();
             for answer in ["", "resp_1", "msg_2", &format!("resp_{}a", "0".repeat(60))] {
-                for (place, call) in (0u64..).zip(["call_abc", "toolu_1", "toolu_1", "", "call_é/ü"]) {
-                    made.push(ids.of_call(prefix, answer, place, call));
+                for (index, call) in (0u64..).zip(["call_abc", "toolu_1", "toolu_1", "", "call_é/ü"]) {
+                    made.push(ids.of_call(prefix, answer, index, call));
                 }
             }
             for id in &made {

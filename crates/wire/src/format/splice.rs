@@ -118,16 +118,16 @@ pub(crate) fn exchange_tools(
 
 /// Adds a top-level member in pieces directly before `anchor` (or at the start of the body if that is absent).
 pub(crate) fn add_parts<const N: usize>(request: &Request, edits: &mut Edits, anchor: &str, parts: [Bytes; N]) {
-    let place = json::member(request.raw(), request.top(), anchor).or_else(|| request.top().first());
-    let at = place.map_or_else(|| json::space(request.raw(), 0) + 1, |member| member.whole().start);
+    let next = json::member(request.raw(), request.top(), anchor).or_else(|| request.top().first());
+    let at = next.map_or_else(|| json::space(request.raw(), 0) + 1, |member| member.whole().start);
     // In an empty object each member but the first parts itself from the one before.
-    if place.is_none() && edits.inserts_at(at) {
+    if next.is_none() && edits.inserts_at(at) {
         edits.insert(at, ",");
     }
     for part in parts {
         edits.insert(at, part);
     }
-    if place.is_some() {
+    if next.is_some() {
         edits.insert(at, ",");
     }
 }
@@ -139,6 +139,13 @@ pub(crate) fn without_member(body: &[u8], key: &str) -> Option<Vec<u8>> {
     let spans: Vec<Span> = top.iter().map(json::Member::whole).collect();
     let mut edits = Edits::new();
     edits.remove_item(&spans, at);
+    Some(edits.apply(body))
+}
+
+/// A body with the free tool choice in place of a forced one; `None` if there is no choice in it.
+pub(crate) fn with_free_choice(body: &[u8]) -> Option<Vec<u8>> {
+    let mut edits = Edits::new();
+    edits.replace(top_value(body, "tool_choice")?, "\"auto\"");
     Some(edits.apply(body))
 }
 

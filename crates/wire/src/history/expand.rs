@@ -32,17 +32,17 @@ pub struct Expansion {
     pub edits: Edits,
     /// Files that the found turns made, oldest first: they are staged again while they are kept.
     pub files: Vec<FileNote>,
-    /// Calls of ours at the end of the conversation that have not run: the client resumes an answer that was paused at
+    /// Knack's calls at the end of the conversation that have not run: the client resumes an answer that was paused at
     /// the limit of rounds. Only in requests that generate.
     pub open_calls: Vec<OpenCall>,
     /// Runs in the conversation as the client sent them, for [`SavedTurn::list_runs`] (Responses).
     pub runs: Vec<SentRun>,
 }
 
-/// Replaces each visible turn that has a saved turn by the recorded messages, merges results of ours with the client's, and
-/// repairs what is ours in the turns without a saved turn.
+/// Replaces each visible turn that has a saved turn by the recorded messages, merges Knack's results with the client's, and
+/// repairs what is Knack's in the turns without a saved turn.
 ///
-/// `runs_here`: the upstream of a Gemini request has no code execution, so every run in the history is one of ours.
+/// `runs_here`: the upstream of a Gemini request has no code execution, so every run in the history is one of Knack's.
 ///
 /// `words` gives the texts. Of turns that have a saved turn the result is byte-equal to the earlier upstream request, but for a
 /// cache marker that the client has set on the answer since.
@@ -202,7 +202,7 @@ impl HistoryWriter<'_> {
         self.files.extend(saved.files.iter().cloned());
     }
 
-    /// An answer without a saved turn: runs of ours that it shows become calls of the tool that ran them, and their results.
+    /// An answer without a saved turn: Knack's runs that it shows become calls of the tool that ran them, and their results.
     fn unremembered(&mut self, turn: &Turn, (mode, runs_here): (InjectionMode<'_>, bool), words: &mut dyn ResultTexts) {
         let (src, elements) = (self.request.raw(), &self.elements[turn.elements.clone()]);
         let change = match (self.request.format(), elements.first()) {
@@ -218,7 +218,7 @@ impl HistoryWriter<'_> {
         }
     }
 
-    /// Items of ours, each by itself: a provider without a shell knows none.
+    /// Knack's items, each by itself: a provider without a shell knows none.
     fn items(&mut self, elements: &[Span], mode: InjectionMode<'_>, words: &mut dyn ResultTexts) {
         let src = self.request.raw();
         self.runs.begin_turn();

@@ -57,7 +57,7 @@ fn feed_block(canon: &mut Canon, calls: &mut Vec<String>, src: &[u8], span: Span
             let id = block.text("tool_use_id");
             read::result(canon, &id, src, block.span("content"), block.flag("is_error"));
         }
-        // A run of ours that was shown: its id is its own, and what else a client keeps of it is the client's business.
+        // A run of Knack that was shown: its id is its own, and what else a client keeps of it is the client's business.
         "server_tool_use" if shown::is_our_use(&block.text("id")) => {
             canon.call(&block.text("id"), "", b"");
         }

@@ -1,6 +1,6 @@
 //! Hidden turns between requests (docs/design/conversation.md#hidden-turns).
 //!
-//! A client sends back only what it saw. What it did not see, the calls and results of ours, is kept as
+//! A client sends back only what it saw. What it did not see, the calls and results of Knack, is kept as
 //! a saved turn under keyed hashes of the visible conversation, and put back when the same conversation
 //! comes again:
 //!

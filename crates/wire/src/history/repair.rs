@@ -130,7 +130,7 @@ pub(crate) fn pause(request: &Request, scan: &Scan, edits: &mut Edits) {
         .into_iter()
         .map(|block| Fields::read(src, block));
     let mut uses = uses.filter(|block| block.text("type") == "server_tool_use").peekable();
-    // A native block of ours is a sure sign; one of the upstream's own means that the upstream paused.
+    // A native block of Knack is a sure sign; one of the upstream's own means that the upstream paused.
     let ours = uses.peek().is_some();
     let hosted = uses.any(|block| !is_our_use(&block.text("id")));
     if is_array && ends_in_text && !hosted && (ours || thinks || texts >= 2) {

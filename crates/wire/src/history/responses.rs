@@ -66,7 +66,7 @@ pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
         let item = Fields::read(src, *span);
         let kind = item.text("type");
         if shell::is_own_item(&kind, &item.text("call_id")) {
-            // A run of ours that was shown: part of the answer, its result too.
+            // A run of Knack that was shown: part of the answer, its result too.
             let answer = answer.get_or_insert_with(|| OpenAnswer::new(index));
             if kind == "shell_call" {
                 answer.canon.call(&item.text("call_id"), "shell", b"");
@@ -181,7 +181,7 @@ impl OpenAnswer {
 }
 
 /// The edits that go on from what the upstream really has: the id of the last round in place of the one that was shown,
-/// and the results of ours that it still waits for before the client's own.
+/// and Knack's results that it still waits for before the client's own.
 pub(crate) fn go_on(request: &Request, state: &str, open: &[Vec<u8>], edits: &mut json::Edits) {
     let src = request.raw();
     let previous = request.present("previous_response_id");

@@ -148,11 +148,11 @@ impl RunWriter {
         let Some(result) = object(part, RESULT) else { return };
         let id = result.text("id");
         // By its id, else in order. A result without its code has nothing to answer.
-        let place = self.open.iter().position(|open| *open == id);
-        let Some(place) = place.or((!self.open.is_empty()).then_some(0)) else {
+        let index = self.open.iter().position(|open| *open == id);
+        let Some(index) = index.or((!self.open.is_empty()).then_some(0)) else {
             return;
         };
-        let id = self.open.remove(place);
+        let id = self.open.remove(index);
         let (key, end) = match &*result.text("outcome") {
             run::OK => ("output", ShownEnd::Exit(0)),
             run::DEADLINE => ("error", ShownEnd::Timeout),

@@ -45,15 +45,15 @@ pub struct FileNote {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedTurn {
-    /// Upstream messages of the whole loop in order, including our results. They replace the visible assistant message.
+    /// Upstream messages of the whole loop in order, including Knack's results. They replace the visible assistant message.
     pub messages: Vec<SavedMessage>,
-    /// Results of ours that belong into the client's next message, before its own results (Messages
+    /// Knack's results that belong into the client's next message, before its own results (Messages
     /// and Gemini, where all results of a turn share one message). In Responses they are in `messages` too, and are needed
     /// alone where the upstream keeps the turn. Empty in Chat.
     pub open_results: Vec<SavedMessage>,
     /// Ids of the calls that the client has to answer.
     pub client_calls: Vec<String>,
-    /// Calls of ours at the end that have not run, since the limit of rounds was reached. They run if the client resumes
+    /// Knack's calls at the end that have not run, since the limit of rounds was reached. They run if the client resumes
     /// the answer; if it says something else instead, `open_results` refuse them.
     pub open_calls: Vec<OpenCall>,
     /// True if `messages` begin with the results of the calls that the answer before left open.
@@ -114,7 +114,7 @@ impl SavedTurn {
         self.state.is_empty() && self.stored.is_some()
     }
 
-    /// What its messages hide where it has no form, since the upstream did not keep the answer: calls of ours by their call
+    /// What its messages hide where it has no form, since the upstream did not keep the answer: Knack's calls by their call
     /// ids, and the reasoning before them by its own (Responses).
     pub fn hides(&self) -> StoredForm {
         let mut hidden = Vec::new();

@@ -1,6 +1,6 @@
-//! Native blocks of ours in a Messages history (shown mode), which are recognised by their ids alone.
+//! Knack's native blocks in a Messages history (shown mode), which are recognised by their ids alone.
 //!
-//! In shown mode a client sees our runs as the vendor's own server tools, with ids that begin with `srvtoolu_knack_`.
+//! In shown mode a client sees Knack's runs as the vendor's own server tools, with ids that begin with `srvtoolu_knack_`.
 //! They are sent back with the history and can do without a saved turn: with active skills each run of calls and their
 //! results becomes an assistant turn with calls of the run tool and a user turn with their results; without, they are
 //! removed.
@@ -11,7 +11,7 @@ use super::turn_match::InjectionMode;
 use crate::json::{self, Span};
 use crate::shown_run::{ShownEnd, ShownRun};
 
-/// Prefix of the ids of our server tool blocks.
+/// Prefix of the ids of Knack's server tool blocks.
 const OUR_USE: &str = "srvtoolu_knack_";
 /// Prefix of the ids under which the upstream knew those calls.
 const UPSTREAM_USE: &str = "toolu_";
@@ -21,7 +21,7 @@ pub fn is_our_use(id: &str) -> bool {
     id.starts_with(OUR_USE)
 }
 
-/// Expands or strips the native blocks of ours in one message. `None` if it has none.
+/// Expands or strips Knack's native blocks in one message. `None` if it has none.
 pub(super) fn expand(
     src: &[u8],
     element: Span,
@@ -40,7 +40,7 @@ pub(super) fn expand(
     })
 }
 
-/// Keeps the blocks that are not ours, as they are.
+/// Keeps the blocks that are not Knack's, as they are.
 fn strip_blocks(src: &[u8], blocks: &[Span], ours: &[Option<ShownBlock>]) -> ReplacedTurn {
     let foreign = blocks.iter().zip(ours).filter(|(_, block)| block.is_none());
     let turn: Vec<Vec<u8>> = foreign.map(|(span, _)| span.of(src).to_vec()).collect();
@@ -51,7 +51,7 @@ fn strip_blocks(src: &[u8], blocks: &[Span], ours: &[Option<ShownBlock>]) -> Rep
     change
 }
 
-/// Turns our blocks into calls of the run tool and their results, in rounds.
+/// Turns Knack's blocks into calls of the run tool and their results, in rounds.
 fn expand_blocks(
     src: &[u8],
     blocks: &[Span],
@@ -131,12 +131,12 @@ fn classify(src: &[u8], span: Span) -> Option<ShownBlock> {
     (kind.ends_with("_tool_result") && is_our_use(&id)).then(|| ShownBlock::Result { id: id.into_owned() })
 }
 
-/// The id under which the upstream knew a call of ours: `srvtoolu_knack_X` was `toolu_X`.
+/// The id under which the upstream knew a call of Knack: `srvtoolu_knack_X` was `toolu_X`.
 fn upstream_id(id: &str) -> String {
     format!("{UPSTREAM_USE}{}", id.strip_prefix(OUR_USE).unwrap_or(id))
 }
 
-/// A call of ours as the model made it.
+/// A call of Knack as the model made it.
 struct ShownCall {
     name: String,
     block: Vec<u8>,

@@ -96,7 +96,7 @@ fn canon_ignores_form_and_keeps_meaning() {
             r#"{"role":"assistant","content":[{"type":"thinking","thinking":"a","signature":"s"},{"type":"tool_use","id":"t","name":"n","input":{"a":1,"b":"x"}}]}"#,
             r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"n","input":{"b":"x", "a":1},"caller":{"type":"direct"}}]}"#,
         ),
-        // A run of ours by its id, whatever a client keeps of it.
+        // A run of Knack by its id, whatever a client keeps of it.
         (
             Format::Messages,
             r#"{"role":"assistant","content":[{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{"command":"x"}},{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{"stdout":"1"}}]}"#,
@@ -516,7 +516,7 @@ fn a_saved_survives_its_serial_form_and_another_shape_is_a_miss() {
     assert_eq!(read(&bytes), Some(saved));
     assert!((0..bytes.len()).all(|end| read(&bytes[..end]).is_none()));
     // While a gateway is updated, replicas of the release before read and write saved turns of bytes that begin with this word: what
-    // they write, here an empty saved turn, is none to us, and ours is none to them.
+    // they write, here an empty saved turn, is none for Knack, and Knack's is none for them.
     let before = [&b"KH\x03\x00"[..], &[0; 25]].concat();
     assert_eq!(read(&before), None);
     assert!(!bytes.starts_with(b"KH"));

@@ -16,11 +16,11 @@ pub struct TurnMatch {
 /// Whether skills take part in this request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InjectionMode<'a> {
-    /// They do: native blocks of ours become calls of this tool and their results.
+    /// They do: Knack's native blocks become calls of this tool and their results.
     Injecting {
         /// Name of the run tool in this request, if it has one; without it the blocks are stripped.
         run_tool: Option<&'a str>,
     },
-    /// Injection is off: saved turns are not expanded (pass no hits), and what is ours by its ids is stripped.
+    /// Injection is off: saved turns are not expanded (pass no hits), and what is Knack's by its ids is stripped.
     Off,
 }

@@ -26,14 +26,14 @@ impl Edits {
         self.list.push((span, with.into()));
     }
 
-    /// Inserts before the byte at `place`. Several inserts at one place keep the order in which they were added.
-    pub fn insert(&mut self, place: usize, what: impl Into<Bytes>) {
-        self.list.push((Span::at(place), what.into()));
+    /// Inserts before the byte at `offset`. Several inserts at one offset keep the order in which they were added.
+    pub fn insert(&mut self, offset: usize, what: impl Into<Bytes>) {
+        self.list.push((Span::at(offset), what.into()));
     }
 
-    /// True if something is inserted at `place`.
-    pub fn inserts_at(&self, place: usize) -> bool {
-        self.list.iter().any(|(span, _)| *span == Span::at(place))
+    /// True if something is inserted at `offset`.
+    pub fn inserts_at(&self, offset: usize) -> bool {
+        self.list.iter().any(|(span, _)| *span == Span::at(offset))
     }
 
     /// Removes item `index` of a list of neighbours (members or elements), with one comma. Neighbours that are removed

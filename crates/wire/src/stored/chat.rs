@@ -31,7 +31,7 @@ pub struct SentMessages {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageChange {
-    /// Index of the first message that is ours.
+    /// Index of the first message that is Knack's.
     pub at: usize,
     /// How many there are.
     pub sent: usize,
@@ -72,7 +72,7 @@ impl SentMessages {
         self.changes.iter().map(texts).sum()
     }
 
-    /// Leaves out the client's messages that ours stand in the place of.
+    /// Leaves out the client's messages that Knack's replace.
     pub(super) fn forget(&mut self) {
         for change in &mut self.changes {
             change.own.clear();
@@ -88,7 +88,7 @@ impl SentMessages {
         for change in &self.changes {
             let end = change.at + change.sent;
             shown.extend_from_slice(listed.get(at..change.at)?);
-            // The last of ours end what the client's message said.
+            // The last of Knack's messages end what the client's message said.
             let ours = listed.get(change.at..end)?;
             let places = &ours[ours.len().saturating_sub(change.own.len())..];
             let own = change.own.iter().zip(places);
@@ -278,6 +278,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::stored::tests::form;
 
     fn sent(own: &[Value], sent: &[Value]) -> Option<SentMessages> {
         let bytes = |all: &[Value]| all.iter().map(|one| one.to_string().into_bytes()).collect::<Vec<_>>();
@@ -328,9 +329,9 @@ mod tests {
                 json!({"id": "c-5", "role": "user", "content": "again"}),
             ]
         );
-        // The upstream lists others than it was sent: which of them are ours is not known.
+        // The upstream lists others than it was sent: which of them are Knack's is not known.
         assert_eq!(shown(&form, &went[1..]), None);
-        // Texts that did not fit are left out, and ours with them.
+        // Texts that did not fit are left out, and Knack's with them.
         let mut bare = form;
         bare.forget();
         assert_eq!(
@@ -372,7 +373,7 @@ mod tests {
         let body = json!({"id": "c-9", "object": "chat.completion", "choices": [], "input_messages": listed});
         let whole: Value = serde_json::from_slice(&form.completion(body.to_string().as_bytes(), "c-1")).unwrap();
         assert_eq!(whole["input_messages"], json!([]));
-        // The message did not fit: that of round 1 has a call of ours.
+        // The message did not fit: that of round 1 has a call of Knack.
         form.members.clear();
         assert_eq!(read(&form, &listed), Some(vec![user.clone()]));
         form.hidden.clear();
@@ -448,15 +449,6 @@ mod tests {
         })
     }
 
-    fn form(members: &[(&str, &str)], hidden: &[&str]) -> StoredForm {
-        let owned = |text: &&str| (*text).to_owned();
-        StoredForm {
-            members: members.iter().map(|(key, value)| (owned(key), owned(value))).collect(),
-            hidden: hidden.iter().map(owned).collect(),
-            ..StoredForm::default()
-        }
-    }
-
     fn read(form: &StoredForm, body: &Value) -> Value {
         serde_json::from_slice(&form.completion(body.to_string().as_bytes(), "c-1")).unwrap()
     }
@@ -477,7 +469,7 @@ mod tests {
             whole["choices"][0],
             json!({"index": 0, "message": {"content": "I look.\n\n5"}, "finish_reason": "stop"})
         );
-        // Without the message, which did not fit, that of the last round without our calls.
+        // Without the message, which did not fit, that of the last round without Knack's calls.
         let bare = form(&[], &["call_1"]);
         let mixed = read(&bare, &stored("c-2", &["call_1", "call_2"]))["choices"][0].clone();
         assert_eq!(

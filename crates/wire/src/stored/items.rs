@@ -106,11 +106,11 @@ impl StoredForm {
         let (top, items) = listed(body)?;
         let mut shown = self.shown_items(body, &items, asked.ascending);
         if let Some(behind) = &asked.behind {
-            let place = shown
+            let index = shown
                 .iter()
                 .position(|item| id_of(item).as_deref() == Some(behind.as_str()));
-            shown.drain(..place.map_or(shown.len(), |at| at + 1));
-            if place.is_some() {
+            shown.drain(..index.map_or(shown.len(), |at| at + 1));
+            if index.is_some() {
                 asked.behind = None;
             }
         }
@@ -158,6 +158,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::stored::tests::call;
 
     fn asked(behind: Option<&str>, most: usize, ascending: bool) -> ItemsAsked {
         ItemsAsked {
@@ -173,10 +174,6 @@ mod tests {
             is_result,
             item: json!({"type": "shell_call", "id": id}).to_string(),
         }
-    }
-
-    fn call(id: &str) -> Value {
-        json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": "n", "arguments": "{}"})
     }
 
     fn output(id: &str) -> Value {
@@ -219,7 +216,7 @@ mod tests {
                 None
             )
         );
-        // All of a page is ours: the next one is asked for, if there is one.
+        // All of a page is Knack's: the next one is asked for, if there is one.
         let ours = [one, output];
         let (shown, next) = page(&form, &ours, true, &mut asked(None, 20, true));
         assert_eq!(

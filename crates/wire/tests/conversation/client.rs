@@ -10,7 +10,7 @@ use super::{gemini, responses};
 pub(crate) struct Client {
     format: Format,
     stream: bool,
-    /// Calls and results of ours may be seen, in the native form.
+    /// Calls and results of Knack may be seen, in the native form.
     pub(crate) shows_native: bool,
     messages: Vec<Value>,
 }

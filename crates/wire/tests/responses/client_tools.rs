@@ -1,4 +1,4 @@
-//! Calls beside ours that somebody else answers: the client's own tools, as Codex has them, and the provider's hosted ones.
+//! Calls beside Knack's that somebody else answers: the client's own tools, as Codex has them, and the provider's hosted ones.
 
 use serde_json::{Value, json as value};
 

@@ -448,7 +448,7 @@ fn structured_output_shows_the_last_turns_text_alone() {
     }
 }
 
-/// A skill without tools has text of ours in `instructions`, which every snapshot repeats.
+/// A skill without tools has text of Knack in `instructions`, which every snapshot repeats.
 #[test]
 fn text_alone_is_not_shown_either() {
     let ask = r#"{"model":"m","instructions":"Mine.","input":"2+3?"}"#;
@@ -564,7 +564,7 @@ fn an_answer_that_demands_a_form_keeps_the_order_of_its_items() {
             ["rs_1", "msg_1", "ws_1", "rs_2", "fc_call_w"],
             "stream {streams}"
         );
-        // With a call of ours the text is dropped, and the reasoning before it.
+        // With a call of Knack the text is dropped, and the reasoning before it.
         let mut mixed = output.to_vec();
         mixed.extend([reasoning("rs_3"), call("skill_run", "call_1")]);
         let got = response(&play_with(&ask, settings(), &[answer(streams, "resp_1", &mixed)]));

@@ -156,7 +156,7 @@ fn a_lost_response_is_an_error_that_says_what_to_send() {
     for said in ["resp_1", "call_1", "send the items of the conversation in \"input\""] {
         assert!(told["message"].as_str().unwrap().contains(said), "{told}");
     }
-    // What the provider refuses for another reason is its own to say, and so is everything without our tools.
+    // What the provider refuses for another reason is its own to say, and so is everything without Knack's tools.
     let other = r#"{"error":{"message":"Previous response with id 'resp_1' not found."}}"#;
     assert_eq!(play_with(ask, settings(), &[error(400, other)]).text(), other);
     let plain = play_pieces(

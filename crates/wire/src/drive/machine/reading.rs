@@ -21,10 +21,11 @@ impl Drive {
         let good = (200..300).contains(&head.status);
         let lost = self.may_answer_lost && head.status == 400 && self.round == 1;
         let left_out = self.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
-        let goes_without = self.may_go_without.is_some() && matches!(head.status, 400 | 404 | 422) && self.round == 1;
+        let goes_without =
+            self.edits_without_tools.is_some() && matches!(head.status, 400 | 404 | 422) && self.round == 1;
         if good {
             // It has a copy of the hidden turns.
-            self.may_go_without = None;
+            self.edits_without_tools = None;
         }
         if self.round == 1 && (self.transparent || !good) && !lost && !left_out && !goes_without {
             self.state = DriveState::Passing {
@@ -250,7 +251,7 @@ impl Drive {
     /// client gets an error that says what to send instead of its id.
     ///
     /// A refusal of round 1 that names what was added for the loop's own sake is answered by the same request without it,
-    /// once: nothing ran, and the client cannot take out what it did not send. The same holds of one that is about our
+    /// once: nothing ran, and the client cannot take out what it did not send. The same holds of one that is about Knack's
     /// tools.
     pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<DriveAction>) {
         if std::mem::take(&mut self.may_leave_out) && self.round == 1 {
@@ -260,7 +261,7 @@ impl Drive {
             }
         }
         if self.round == 1
-            && let Some(edits) = self.may_go_without.take()
+            && let Some(edits) = self.edits_without_tools.take()
             && is_of_our_tools(&self.buffer, &self.fields)
         {
             return self.send_without(edits, now, out);
@@ -278,7 +279,7 @@ impl Drive {
         self.pass_late_error(status, out);
     }
 
-    /// Sends the request without text and tools of ours: nothing ran, and the client cannot take out what it did not send.
+    /// Sends the request without Knack's text and tools: nothing ran, and the client cannot take out what it did not send.
     fn send_without(&mut self, edits: Edits, now: Duration, out: &mut Vec<DriveAction>) {
         self.injection = Injection::default();
         self.sorter = Sorter::new(Vec::new(), false, false);

@@ -15,7 +15,7 @@ use crate::route::Format;
 use crate::stored::StoredForm;
 
 impl Drive {
-    /// A turn is complete: hand it out, or run what is ours.
+    /// A turn is complete: hand it out, or run what is Knack's.
     pub(super) fn turn_over(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
         let mut shown = Vec::new();
         self.sorter.close(self.codec.as_mut(), &mut shown);
@@ -127,7 +127,7 @@ impl Drive {
     }
 
     /// Runs the calls that an earlier answer left open; the first request goes out with their results. Without tools of
-    /// ours in this request they stay refused.
+    /// Knack's in this request they stay refused.
     pub(super) fn resume(&mut self, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<DriveAction>) {
         self.pending = (0..)
             .zip(calls)
@@ -221,9 +221,9 @@ impl Drive {
         self.send(Duration::ZERO, now, out);
     }
 
-    /// A forced choice was met in round 1 if the forced tool was ours, or if only our tools can meet it.
+    /// A forced choice was met in round 1 if the forced tool was Knack's, or if only Knack's tools can meet it.
     pub(super) fn relaxes(&self) -> bool {
-        // A tool of the client's that ours replaces.
+        // A tool of the client's that one of Knack's replaces.
         let code_tool = self.fields.code_tool.as_ref();
         let code_tool = code_tool.filter(|_| self.injection.code_tool.is_some());
         let is_ours = |name: &String| code_tool.is_some_and(|tool| tool.name == *name);
@@ -292,7 +292,7 @@ impl Drive {
     }
 
     /// What is to be remembered of an answer that ends here, although its loop does not: the client was shown the id of a
-    /// response that the upstream keeps, with what is ours in it; or the upstream lists what it keeps (Chat), and the
+    /// response that the upstream keeps, with what is Knack's in it; or the upstream lists what it keeps (Chat), and the
     /// client was shown no answer.
     pub fn broken(&self) -> Option<HiddenTurns> {
         if self.state == DriveState::Done {

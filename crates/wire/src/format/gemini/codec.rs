@@ -155,8 +155,8 @@ impl GeminiCodec {
 
     /// A part as it is shown: the client's parts as they came, with the separator and signature that hiding makes needed.
     fn shown_part(&mut self, id: u32) -> Option<Vec<u8>> {
-        let place = usize::try_from(id).ok()?;
-        let unit = self.units.get_mut(place)?;
+        let unit_index = usize::try_from(id).ok()?;
+        let unit = self.units.get_mut(unit_index)?;
         unit.shown = true;
         let unit = unit.clone();
         let src = unit.raw.as_slice();
@@ -167,14 +167,14 @@ impl GeminiCodec {
         {
             if self.text_round.is_some_and(|round| round != self.round) {
                 edits.insert(text.start + 1, "\\n\\n");
-                self.glued = Some(place);
+                self.glued = Some(unit_index);
                 self.text_bytes += GLUE.len() as u64;
             }
             self.text_round = Some(self.round);
             self.text_bytes += json::text(src, text).map_or(0, |text| text.len()) as u64;
         }
         let has_signature = json::get(src, span, "thoughtSignature").is_some();
-        if !has_signature && let Some(signature) = self.signature_before(place) {
+        if !has_signature && let Some(signature) = self.signature_before(unit_index) {
             self.moved = true;
             edits.insert(
                 src.len() - 1,
@@ -194,8 +194,8 @@ impl GeminiCodec {
     }
 
     /// The signature of a hidden call before a part, once in a turn: the first call that a client sends back must have one.
-    fn signature_before(&self, place: usize) -> Option<Vec<u8>> {
-        let before = self.units.iter().take(if self.moved { 0 } else { place });
+    fn signature_before(&self, unit_index: usize) -> Option<Vec<u8>> {
+        let before = self.units.iter().take(if self.moved { 0 } else { unit_index });
         let mut hidden = before.filter(|unit| !unit.shown);
         hidden.find_map(|unit| unit.call.as_ref()?.signature.clone())
     }
@@ -291,9 +291,9 @@ impl GeminiCodec {
     fn part_place(&self, number: Option<u64>) -> (u64, u64) {
         let of_text = || self.units.iter().position(|unit| unit.kind() == UnitKind::Text);
         let number = number.and_then(|number| usize::try_from(number).ok());
-        let place = number.or_else(of_text).unwrap_or_default();
-        let shown = self.units.iter().take(place).filter(|unit| unit.shown).count();
-        let glue = if self.glued == Some(place) { GLUE.len() } else { 0 };
+        let unit_index = number.or_else(of_text).unwrap_or_default();
+        let shown = self.units.iter().take(unit_index).filter(|unit| unit.shown).count();
+        let glue = if self.glued == Some(unit_index) { GLUE.len() } else { 0 };
         ((self.before_parts + shown) as u64, glue as u64)
     }
 
@@ -340,15 +340,15 @@ impl GeminiCodec {
 
     /// The part that shows a call of the tool that runs programs.
     fn code_part(&mut self, unit: u32) -> Option<Vec<u8>> {
-        let place = usize::try_from(unit).ok()?;
-        let call = self.units.get(place)?.call.clone();
+        let unit_index = usize::try_from(unit).ok()?;
+        let call = self.units.get(unit_index)?.call.clone();
         let call = call.filter(|call| self.runs.shows(&call.name))?;
-        let signature = self.signature_before(place + 1);
+        let signature = self.signature_before(unit_index + 1);
         self.moved |= signature.is_some();
         Some(self.runs.code_part(&self.id_text, &call, signature.as_deref()))
     }
 
-    /// Shows parts of ours.
+    /// Shows Knack's parts.
     fn show_own(&mut self, parts: Vec<Vec<u8>>, out: &mut Vec<u8>) {
         if self.streaming && !parts.is_empty() {
             self.send_ending(out);

@@ -78,7 +78,7 @@ impl RequestDialect for super::Messages {
         "messages"
     }
 
-    /// The edits of an injection. A container id of ours is taken out even if nothing is injected.
+    /// The edits of an injection. A container id of Knack is taken out even if nothing is injected.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits) {
         let system = injection.material.escaped();
         if !system.is_empty() {

@@ -8,7 +8,7 @@ use crate::format::{Ending, splice};
 use crate::frame::push_event;
 use crate::json::{self, Edits, Member, Span, ValueKind};
 
-/// Ids of our native blocks begin with this; they are recognised by it when the client sends them back.
+/// Ids of Knack's native blocks begin with this; they are recognised by it when the client sends them back.
 const OWN_USE: &str = "srvtoolu_knack_";
 
 /// The stop reason of an ending; `None` leaves upstream's.
@@ -86,7 +86,7 @@ impl MessagesCodec {
         }
     }
 
-    /// Our container, or our skills in the container of the vendor.
+    /// Knack's container, or Knack's skills in the container of the vendor.
     fn set_container(&self, raw: &[u8], members: &[Member], holder: Span, edits: &mut Edits) {
         let Some(own) = &self.options.container else { return };
         let theirs = json::member(raw, members, "container")
@@ -119,7 +119,7 @@ impl MessagesCodec {
         }
     }
 
-    /// Our calls as `server_tool_use` blocks: all calls of a round first, so that rounds can be separated later.
+    /// Knack's calls as `server_tool_use` blocks: all calls of a round first, so that rounds can be separated later.
     pub(super) fn write_calls(&mut self, units: &[u32], out: &mut Vec<u8>) {
         self.fold();
         for unit in units {
@@ -148,7 +148,7 @@ impl MessagesCodec {
         }
     }
 
-    /// Our results as `bash_code_execution_tool_result` blocks.
+    /// Knack's results as `bash_code_execution_tool_result` blocks.
     pub(super) fn write_results(&mut self, results: &[CallResult], out: &mut Vec<u8>) {
         for result in results {
             let Some(id) = self.runs.of_result() else { continue };

@@ -44,7 +44,7 @@ pub(crate) struct ResponsesCodec {
     end: Bytes,
     next_sequence: u64,
     next_index: u32,
-    /// Shown items by their place as the client sees it.
+    /// Shown items by their index as the client sees it.
     visible: BTreeMap<u32, Vec<u8>>,
     shown_calls: Vec<String>,
     /// The tool whose runs are shown as those of a shell.
@@ -103,11 +103,11 @@ impl ResponsesCodec {
     }
 
     /// Records that an item is shown, and returns its index as the client sees it.
-    fn place(&mut self, index: u32) -> Option<u32> {
+    fn mark_shown(&mut self, index: u32) -> Option<u32> {
         let next = self.next_index;
         let item = self.item_mut(index)?;
-        if let Some(place) = item.shown_as {
-            return Some(place);
+        if let Some(shown_index) = item.shown_as {
+            return Some(shown_index);
         }
         item.shown_as = Some(next);
         let call_id = item.call_id.clone();
@@ -120,11 +120,11 @@ impl ResponsesCodec {
 
     fn keep(&mut self, index: u32) {
         let hide = self.restore.hide_encrypted;
-        if let Some((place, visible)) = self
+        if let Some((shown_index, visible)) = self
             .item(index)
             .and_then(|item| Some((item.shown_as?, item.visible(hide))))
         {
-            self.visible.insert(place, visible);
+            self.visible.insert(shown_index, visible);
         }
     }
 
@@ -146,27 +146,29 @@ impl ResponsesCodec {
                 FramePart::UnitEnd { id } => ("response.output_item.done", *id),
                 _ => continue,
             };
-            let Some(place) = self.place(id) else { continue };
+            let Some(shown_index) = self.mark_shown(id) else {
+                continue;
+            };
             if matches!(part, FramePart::UnitEnd { .. }) {
                 self.keep(id);
             }
             let hide = self.restore.hide_encrypted;
             let item = self.item(id).map(|item| item.visible(hide)).unwrap_or_default();
-            let head = format!(r#"{{"type":"{kind}","sequence_number":0,"output_index":{place},"item":"#);
+            let head = format!(r#"{{"type":"{kind}","sequence_number":0,"output_index":{shown_index},"item":"#);
             self.send(&[head.as_bytes(), &item, b"}"].concat(), Edits::new(), out);
         }
     }
 
-    /// Shows an item of ours: its events in order, with its place as the client sees it.
+    /// Shows an item that Knack adds: its events in order, with its index as the client sees it.
     fn show_own(&mut self, item: Vec<u8>, events: &[(&str, Vec<u8>)], out: &mut Vec<u8>) {
-        let place = self.next_index;
+        let shown_index = self.next_index;
         self.next_index += 1;
-        self.visible.insert(place, item);
+        self.visible.insert(shown_index, item);
         if !self.streaming {
             return;
         }
         for (kind, rest) in events {
-            let head = format!(r#"{{"type":"{kind}","sequence_number":0,"output_index":{place},"#);
+            let head = format!(r#"{{"type":"{kind}","sequence_number":0,"output_index":{shown_index},"#);
             self.send(&[head.as_bytes(), rest, b"}"].concat(), Edits::new(), out);
         }
     }
@@ -317,7 +319,9 @@ impl Codec for ResponsesCodec {
                 }
                 FramePart::Unit { id, .. } | FramePart::UnitBytes { id } | FramePart::UnitEnd { id } => {
                     visible = true;
-                    let Some(place) = self.place(*id) else { continue };
+                    let Some(shown_index) = self.mark_shown(*id) else {
+                        continue;
+                    };
                     if !self.streaming {
                         if matches!(part, FramePart::UnitEnd { .. }) {
                             self.keep(*id);
@@ -325,7 +329,7 @@ impl Codec for ResponsesCodec {
                         continue;
                     }
                     if let Some(number) = json::get(src, document, "output_index") {
-                        edits.replace(number, place.to_string());
+                        edits.replace(number, shown_index.to_string());
                     }
                     if matches!(part, FramePart::UnitEnd { .. }) {
                         self.keep(*id);
@@ -353,8 +357,8 @@ impl Codec for ResponsesCodec {
                 continue;
             };
             let command = shell::command(&item.arguments);
-            let (call_id, place) = (item.call_id.clone(), self.next_index.into());
-            let id = self.runs.of_call(OWN_CALL, &self.id_text, place, &call_id);
+            let (call_id, shown_index) = (item.call_id.clone(), self.next_index.into());
+            let id = self.runs.of_call(OWN_CALL, &self.id_text, shown_index, &call_id);
             let text = |key: &str| {
                 [
                     format!(r#""command_index":0,"{key}":"#).as_bytes(),

@@ -86,7 +86,7 @@ impl OutputItem {
         };
     }
 
-    /// True for a call that is known by its name, as ours are.
+    /// True for a call that is known by its name, as Knack's are.
     pub(super) fn is_named(&self) -> bool {
         is_named(&self.type_name())
     }

@@ -175,9 +175,7 @@ impl RequestDialect for super::Responses {
     }
 
     fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
-        let mut edits = Edits::new();
-        edits.replace(splice::top_value(body, "tool_choice")?, "\"auto\"");
-        Some(edits.apply(body))
+        splice::with_free_choice(body)
     }
 }
 

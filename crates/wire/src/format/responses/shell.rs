@@ -1,8 +1,8 @@
 //! The tool `shell` where it is served here: its declaration, and runs in the API's own items.
 //!
-//! A shell in a container that is to be made (`container_auto`) may be ours, and one in a container of this gateway
+//! A shell in a container that is to be made (`container_auto`) may be Knack's, and one in a container of this gateway
 //! (`container_reference`) is; one in the client's own environment (`local`) and one in a container of the provider's never
-//! are. A `code_interpreter` is ours if its container or all of its files are, and its runs are shown as those of a shell.
+//! are. A `code_interpreter` is Knack's if its container or all of its files are, and its runs are shown as those of a shell.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::shown_run::{OWN_CALL, ShownEnd, ShownRun};
 /// The tool's type, which is its name.
 const SHELL: &str = "shell";
 
-/// The environment of a tool that may be ours.
+/// The environment of a tool that may be Knack's.
 fn environment(src: &[u8], tool: Span) -> Option<Span> {
     let environment = own_files::code_environment(src, tool)?;
     let is_ours = is_own(src, environment) || {
@@ -33,7 +33,7 @@ fn is_own(src: &[u8], environment: Span) -> bool {
         || (!files.is_empty() && files.iter().all(|id| own_files::is_own_file(id)))
 }
 
-/// Tools that may be ours, with their environments.
+/// Tools that may be Knack's, with their environments.
 fn environments(request: &Request) -> Vec<(Span, Span)> {
     let src = request.raw();
     let tools = request.present("tools").and_then(|span| json::elements(src, span).ok());
@@ -78,7 +78,7 @@ pub(super) fn tool(request: &Request) -> Option<CodeTool> {
     })
 }
 
-/// The member that our sandbox cannot serve: it has no network, none of the provider's files, and takes no skill inline.
+/// The member that Knack's sandbox cannot serve: it has no network, none of the provider's files, and takes no skill inline.
 fn only_there(src: &[u8], environment: Span) -> Option<&'static str> {
     let kind = |span: Span| json::get_text(src, span, "type");
     let inline = |span: &Span| kind(*span).as_deref() == Some("inline");
@@ -102,7 +102,7 @@ fn gibibytes(limit: &str) -> Option<u64> {
     limit.strip_suffix('g')?.parse::<u64>().ok()?.checked_mul(1 << 30)
 }
 
-/// The tool choice that forces the first tool that may be ours.
+/// The tool choice that forces the first tool that may be Knack's.
 fn forces(request: &Request) -> Option<Span> {
     let (src, choice) = (request.raw(), request.present("tool_choice")?);
     let (tool, _) = *environments(request).first()?;
@@ -115,7 +115,7 @@ pub(super) const fn changes(injection: &Injection) -> bool {
     injection.code_tool.is_some() || !injection.own_skills.is_empty()
 }
 
-/// The rest of a tool: nothing of a shell that is ours, and another one without its foreign skills.
+/// The rest of a tool: nothing of a shell that is Knack's, and another one without its foreign skills.
 pub(super) fn kept(src: &[u8], tool: Span, injection: &Injection) -> Option<Vec<u8>> {
     let Some(environment) = environment(src, tool) else {
         return Some(tool.of(src).to_vec());
@@ -135,7 +135,7 @@ pub(super) fn kept(src: &[u8], tool: Span, injection: &Injection) -> Option<Vec<
     Some(changed[tool.start..end].to_vec())
 }
 
-/// A forced shell that is ours is the forced tool that replaces it.
+/// A forced shell that is Knack's is the forced tool that replaces it.
 pub(super) fn choose(request: &Request, injection: &Injection, edits: &mut Edits) {
     if let (Some(name), Some(choice)) = (&injection.code_tool, forces(request)) {
         let mut value = br#"{"type":"function","name":"#.to_vec();
@@ -145,13 +145,13 @@ pub(super) fn choose(request: &Request, injection: &Injection, edits: &mut Edits
     }
 }
 
-/// The ids of our two items, from that of their call.
+/// The ids of Knack's two items, from that of their call.
 fn item_ids(call_id: &str) -> [String; 2] {
     let rest = call_id.strip_prefix(OWN_CALL).unwrap_or(call_id);
     ITEMS.map(|prefix| format!("{prefix}{rest}"))
 }
 
-/// How the ids of our two items begin.
+/// How the ids of Knack's two items begin.
 const ITEMS: [&str; 2] = ["sh_knack_", "sho_knack_"];
 
 /// The languages of code, by the line that gives it to their program in a shell.
@@ -254,7 +254,7 @@ pub(super) fn output(result: &CallResult) -> Vec<u8> {
     out
 }
 
-/// True for the items of a run of ours.
+/// True for the items of a run of Knack.
 pub(crate) fn is_own_item(kind: &str, call_id: &str) -> bool {
     matches!(kind, "shell_call" | "shell_call_output") && call_id.starts_with(OWN_CALL)
 }
@@ -264,7 +264,7 @@ pub(crate) fn is_run_of(own: &str, call_id: &str) -> bool {
     run_ids::is_of_call(own, OWN_CALL, call_id)
 }
 
-/// An item of ours that a client sent, as the API lists items: with the members that are optional in a request.
+/// An item of Knack that a client sent, as the API lists items: with the members that are optional in a request.
 pub(crate) fn as_listed(src: &[u8], item: Span) -> Vec<u8> {
     let text = |key| json::get_text(src, item, key).unwrap_or_default();
     let [call, output] = item_ids(&text("call_id"));
@@ -291,7 +291,7 @@ pub(crate) fn as_listed(src: &[u8], item: Span) -> Vec<u8> {
     edits.apply(own)
 }
 
-/// An item of ours as the provider knew it: a call of the tool `run_tool`, or its result, whose text `run_text` returns.
+/// An item of Knack as the provider knew it: a call of the tool `run_tool`, or its result, whose text `run_text` returns.
 pub(crate) fn upstream(
     src: &[u8],
     item: Span,
@@ -341,7 +341,7 @@ pub(crate) fn upstream(
     Some(out)
 }
 
-/// An item of ours that a client names by its id: no provider has it. What it says is not known here.
+/// An item of Knack that a client names by its id: no provider has it. What it says is not known here.
 fn unsent(id: &str, run_tool: &str) -> Option<Vec<u8>> {
     let [call, output] = ITEMS.map(|prefix| id.strip_prefix(prefix));
     let call_id = |rest: &str| json::quoted(&format!("{OWN_CALL}{rest}"));
@@ -365,7 +365,7 @@ fn unsent(id: &str, run_tool: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// An output of ours.
+/// An output of Knack.
 fn seen(src: &[u8], output: Span) -> ShownRun {
     let text = |key| json::get_text(src, output, key).unwrap_or_default().into_owned();
     let code = json::path(src, output, &["outcome", "exit_code"]);

@@ -137,7 +137,7 @@ fn a_stream_without_calls_of_ours_is_byte_equal() {
     assert!(text.starts_with("event: response.created\ndata: {"));
 }
 
-/// Round 1 of the loop example: reasoning and a call of ours.
+/// Round 1 of the loop example: reasoning and a call of Knack.
 fn hidden_round() -> Vec<String> {
     let mut events = fixture::events("resp-sse-tools.events");
     events.retain(|event| !event.contains("fc_4\"") || event.contains("response.completed"));

@@ -18,7 +18,7 @@ pub(super) struct KeptAnswer {
     rounds: Vec<String>,
     /// That of the running one.
     pub(super) id: String,
-    /// Ids of our calls of round 1, once it is over. What can be read of an answer is this round, or the last one.
+    /// Ids of Knack's calls of round 1, once it is over. What can be read of an answer is this round, or the last one.
     hidden: Vec<String>,
     messages: Option<SentMessages>,
 }

@@ -61,14 +61,14 @@ impl ResponsesCodec {
         let output = output.unwrap_or_default();
         if output.len() > self.items.len() || self.items.iter().any(|item| !item.done) {
             let owners = self.owners(src, &output);
-            for (place, whole) in output.iter().copied().enumerate() {
+            for (position, whole) in output.iter().copied().enumerate() {
                 let is_reasoning = || json::get_text(src, whole, "type").as_deref() == Some("reasoning");
-                let is_before_known = owners.get(place + 1).is_none_or(Option::is_some);
+                let is_before_known = owners.get(position + 1).is_none_or(Option::is_some);
                 // It belongs before an item that has its place already, and a provider refuses it elsewhere.
-                if owners[place].is_none() && is_before_known && is_reasoning() {
+                if owners[position].is_none() && is_before_known && is_reasoning() {
                     continue;
                 }
-                match owners[place].map(|at| (self.items[at].index, self.items[at].done)) {
+                match owners[position].map(|at| (self.items[at].index, self.items[at].done)) {
                     Some((_, true)) => {}
                     Some((index, false)) => {
                         self.take_whole(index, whole.of(src))?;
