@@ -1,4 +1,4 @@
-//! Questions to the API server whether RBAC allows a user an action on objects of ours.
+//! Questions to the API server whether RBAC allows a user an action on Knack's objects.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use knack_hub_api::RuntimeName;

@@ -60,10 +60,10 @@ impl CatalogArgs {
         given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag)
     }
 
-    /// Refuses flags of a catalog where nothing is installed. `needed`: the flag without which that is so.
-    pub(crate) fn refuse_without(&self, needed: &str) -> anyhow::Result<()> {
+    /// Refuses flags of a catalog where nothing is installed: without a registry.
+    pub(crate) fn refuse_without_registry(&self) -> anyhow::Result<()> {
         match self.given() {
-            Some(flag) => bail!("{flag}: skills of a catalog are installed in a registry; set {needed} too"),
+            Some(flag) => bail!("{flag}: skills of a catalog are installed in a registry; set --registry too"),
             None => Ok(()),
         }
     }

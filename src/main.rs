@@ -8,7 +8,7 @@ use knack_gateway::command::{forgiving, without_unusable_variables};
 
 fn main() -> ExitCode {
     without_unusable_variables();
-    // Before everything that makes a TLS client: without it the first one panics.
+    // Before anything makes a TLS client: without a default provider the first client panics.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         knack::cli::terminal::error("another TLS provider is already installed; please report this");
         return ExitCode::FAILURE;

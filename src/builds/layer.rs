@@ -145,8 +145,8 @@ mod tests {
     use super::*;
 
     fn made(times: &[&str]) -> (Vec<u8>, Layer, PathBuf) {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("env-1");
+        let work = tempfile::tempdir().unwrap();
+        let folder = work.path().join("env-1");
         fs::create_dir_all(folder.join("bin")).unwrap();
         // In another order each time: what a folder lists first differs.
         for name in times {
@@ -154,7 +154,7 @@ mod tests {
         }
         fs::set_permissions(folder.join("bin/tool"), fs::Permissions::from_mode(0o4755)).unwrap();
         symlink("/usr/bin/python3", folder.join("bin/python3")).unwrap();
-        let file = place.path().join("layer");
+        let file = work.path().join("layer");
         let layer = write(&folder, None, &file).unwrap();
         (fs::read(&file).unwrap(), layer, folder)
     }
@@ -195,8 +195,8 @@ mod tests {
 
     #[test]
     fn packages_of_node_are_linked_from_the_root_of_the_image() {
-        let place = tempfile::tempdir().unwrap();
-        let (folder, file) = (place.path().join("env-1"), place.path().join("layer"));
+        let work = tempfile::tempdir().unwrap();
+        let (folder, file) = (work.path().join("env-1"), work.path().join("layer"));
         let modules = folder.join("node_modules");
         fs::create_dir_all(modules.join("a")).unwrap();
         let mut links = Vec::new();
@@ -223,15 +223,15 @@ mod tests {
 
     #[test]
     fn equal_folders_give_equal_bytes() {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("env-1");
+        let work = tempfile::tempdir().unwrap();
+        let folder = work.path().join("env-1");
         let mut layers = Vec::new();
         for names in [["x", "y", "z"], ["z", "x", "y"]] {
             fs::create_dir_all(&folder).unwrap();
             for name in names {
                 fs::write(folder.join(name), name).unwrap();
             }
-            layers.push(write(&folder, None, &place.path().join("layer")).unwrap());
+            layers.push(write(&folder, None, &work.path().join("layer")).unwrap());
             fs::remove_dir_all(&folder).unwrap();
         }
         assert_eq!(layers[0], layers[1]);

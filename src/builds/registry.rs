@@ -163,9 +163,9 @@ impl Registry {
         if self.has(digest).await? {
             return Ok(());
         }
-        let place = match self.mount(digest, from).await {
+        let location = match self.mount(digest, from).await {
             Mounted::Done => return Ok(()),
-            Mounted::Place(place) => Some(place),
+            Mounted::Uploading(location) => Some(location),
             Mounted::Refused => None,
         };
         let source = from.url(&format!("blobs/{digest}"))?;
@@ -176,7 +176,7 @@ impl Registry {
                 .await?;
             Ok(Body::from(found))
         };
-        self.upload((digest, size), place, body).await
+        self.upload((digest, size), location, body).await
     }
 
     /// Asks the registry to take a blob from another of its repositories. It may not: the account may read that repository by no
@@ -198,9 +198,9 @@ impl Registry {
             .await;
         match answer {
             Ok(response) if response.status() == StatusCode::CREATED => Mounted::Done,
-            Ok(response) if response.status() == StatusCode::ACCEPTED => {
-                self.place(&response, digest).map_or(Mounted::Refused, Mounted::Place)
-            }
+            Ok(response) if response.status() == StatusCode::ACCEPTED => self
+                .upload_location(&response, digest)
+                .map_or(Mounted::Refused, Mounted::Uploading),
             // The upload that follows says what is wrong, if it is not the mounting.
             Ok(_) | Err(_) => {
                 self.mounts_nothing.store(true, Ordering::Relaxed);
@@ -259,32 +259,33 @@ impl Registry {
                 &[StatusCode::ACCEPTED],
             )
             .await?;
-        self.place(&response, digest)
+        self.upload_location(&response, digest)
     }
 
     /// The upload URL that the registry answers.
-    fn place(&self, response: &Response, digest: &str) -> Result<Url, RegistryError> {
-        let place = header(response.headers(), LOCATION.as_str()).and_then(|place| self.base.join(&place).ok());
-        let mut place = place.ok_or_else(|| self.error("it returned no upload location"))?;
-        place.query_pairs_mut().append_pair("digest", digest);
-        Ok(place)
+    fn upload_location(&self, response: &Response, digest: &str) -> Result<Url, RegistryError> {
+        let location =
+            header(response.headers(), LOCATION.as_str()).and_then(|location| self.base.join(&location).ok());
+        let mut location = location.ok_or_else(|| self.error("it returned no upload location"))?;
+        location.query_pairs_mut().append_pair("digest", digest);
+        Ok(location)
     }
 
-    /// Uploads a blob, to `place` or one that the registry gives, and again from its beginning after a failure that passes.
+    /// Uploads a blob, to `location` or one that the registry gives, and again from its beginning after a failure that passes.
     async fn upload(
         &self,
         (digest, size): (&str, u64),
-        mut place: Option<Url>,
+        mut location: Option<Url>,
         body: impl AsyncFn() -> Result<Body, RegistryError>,
     ) -> Result<(), RegistryError> {
         let mut pauses = PAUSES.into_iter();
         loop {
-            let place = match place.take() {
-                Some(place) => place,
+            let location = match location.take() {
+                Some(location) => location,
                 None => self.begin(digest).await?,
             };
-            let is_own = place.origin() == self.base.origin();
-            let answer = self.put(place, size, body().await?).await;
+            let is_own = location.origin() == self.base.origin();
+            let answer = self.put(location, size, body().await?).await;
             // A token may end during a long upload: the next begin gets a new one. Another host gets none.
             let is_unauthorized = |response: &Response| response.status() == StatusCode::UNAUTHORIZED;
             let is_expired = is_own && answer.as_ref().is_ok_and(is_unauthorized);
@@ -302,12 +303,12 @@ impl Registry {
         }
     }
 
-    async fn put(&self, place: Url, size: u64, body: Body) -> Result<Response, Unanswered> {
-        let put = self.client.put(place.clone()).header(CONTENT_LENGTH, size);
+    async fn put(&self, location: Url, size: u64, body: Body) -> Result<Response, Unanswered> {
+        let put = self.client.put(location.clone()).header(CONTENT_LENGTH, size);
         // The URL may be on another host, such as an object store: that host gets no credentials.
         let authorization = self.authorization.lock().await.value.clone();
         let put = put.header(CONTENT_TYPE, "application/octet-stream");
-        let is_own = place.origin() == self.base.origin();
+        let is_own = location.origin() == self.base.origin();
         let put = match authorization.filter(|_| is_own) {
             Some(value) => put.header(AUTHORIZATION, value),
             None => put,
@@ -523,7 +524,7 @@ const fn lasting(error: RegistryError) -> Unanswered {
 enum Mounted {
     Done,
     /// The registry expects the blob here instead.
-    Place(Url),
+    Uploading(Url),
     Refused,
 }
 

@@ -44,7 +44,7 @@ pub(super) fn metadata(name: &str, owner: Option<&OwnerReference>) -> ObjectMeta
     }
 }
 
-/// Writes a Secret of ours as a whole.
+/// Writes one of Knack's Secrets as a whole.
 pub(super) async fn apply_secret(
     api: &Api<Secret>,
     name: &str,

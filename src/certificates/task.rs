@@ -135,7 +135,7 @@ fn with_registry(authorities: String, registry: Option<&str>) -> String {
     }
 }
 
-/// The authority of a Secret that has a certificate and no state of ours: another program owns it.
+/// The authority of a Secret that has a certificate and no state written by Knack: another program owns it.
 fn foreign_authority(secret: &Secret) -> Option<String> {
     let data = secret.data.as_ref()?;
     if !data.contains_key(KEY_CERTIFICATE) || data.contains_key(KEY_STATE) {
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A gateway has one bundle for hub and registry: where cert-manager issues the hub's certificate, it has our root too.
+    /// A gateway has one bundle for hub and registry: where cert-manager issues the hub's certificate, it has Knack's root too.
     #[test]
     fn the_registrys_authorities_are_published_beside_those_of_another_program() {
         let [foreign, root, older] = [1, 2, 3].map(|day| issue_root(day * 24 * 3600).unwrap().certificate);

@@ -69,7 +69,7 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         default_store().map(|path| path.display().to_string()),
     ));
     if args.paths.is_empty() {
-        checks.extend(known().map(|program| look(program, &programs::place(program.name), &[])));
+        checks.extend(known().map(|program| look(program, &programs::lookup(program.name), &[])));
     } else {
         checks.extend(of_skills(&found.skills));
     }
@@ -126,22 +126,22 @@ fn of_skills(found: &[SkillSource]) -> Vec<Check> {
     let mut by_name: BTreeMap<&str, (Program, Vec<String>)> = BTreeMap::new();
     for source in found {
         for Mention { program, file, line } in named(&source.files) {
-            let place = format!("named by {}: {file}:{line}", source.id.name);
+            let mention = format!("named by {}: {file}:{line}", source.id.name);
             by_name
                 .entry(program.name)
                 .or_insert((program, Vec::new()))
                 .1
-                .push(place);
+                .push(mention);
         }
     }
     by_name
         .values()
-        .map(|(program, places)| look(*program, &programs::place(program.name), places))
+        .map(|(program, named)| look(*program, &programs::lookup(program.name), named))
         .collect()
 }
 
-fn look(program: Program, place: &ProgramLookup, named: &[String]) -> Check {
-    let mut check = match place {
+fn look(program: Program, lookup: &ProgramLookup, named: &[String]) -> Check {
+    let mut check = match lookup {
         ProgramLookup::Here(path) => match program.unusable {
             Some(why) => {
                 let text = format!("runs cannot use {}: {why}", path.display());
@@ -182,13 +182,13 @@ mod tests {
 
     #[test]
     fn a_program_that_runs_cannot_use_is_not_here() {
-        let place = |name: &str| ProgramLookup::Here(PathBuf::from(format!("/usr/bin/{name}")));
+        let lookup = |name: &str| ProgramLookup::Here(PathBuf::from(format!("/usr/bin/{name}")));
         for (name, is_there, detail) in [
             ("qpdf", true, "/usr/bin/qpdf"),
             ("soffice", false, "runs cannot use /usr/bin/soffice: it opens a socket"),
         ] {
             let program = known().find(|program| program.name == name).unwrap();
-            let check = look(program, &place(name), &["named by a: SKILL.md:1".to_owned()]);
+            let check = look(program, &lookup(name), &["named by a: SKILL.md:1".to_owned()]);
             assert_eq!(check.is_there, is_there, "{name}");
             assert!(check.details[0].starts_with(detail), "{:?}", check.details);
             assert_eq!(check.details[1..], ["named by a: SKILL.md:1"]);

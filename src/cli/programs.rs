@@ -6,7 +6,7 @@ use knack_execution::interpreter::{ProgramLookup, find_program};
 use knack_packages::programs::ProgramState;
 
 /// Where a program is.
-pub(super) fn place(name: &str) -> ProgramLookup {
+pub(super) fn lookup(name: &str) -> ProgramLookup {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<PathBuf> = std::env::split_paths(&path)
         .filter(|folder| folder.is_absolute())
@@ -16,7 +16,7 @@ pub(super) fn place(name: &str) -> ProgramLookup {
 
 /// The same as a judgement.
 pub(super) fn state(name: &str) -> ProgramState {
-    match place(name) {
+    match lookup(name) {
         ProgramLookup::Here(_) => ProgramState::Here,
         ProgramLookup::Closed(path) => {
             ProgramState::Closed(format!("it is {}, which runs cannot find or execute", path.display()))

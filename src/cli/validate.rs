@@ -46,8 +46,8 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     let again = repeated(&found.skills, |skill| &skill.id);
     let again: Vec<SourceReport> = again
         .into_iter()
-        .filter_map(|(place, first)| {
-            let skill = found.skills.get(place)?;
+        .filter_map(|(index, first)| {
+            let skill = found.skills.get(index)?;
             let text = format!(
                 "skill {}/{} is already defined in {}; rename one",
                 skill.id.namespace, skill.id.name, first.origin

@@ -120,15 +120,15 @@ impl Context {
     pub(super) async fn trigger_skill(&self, namespace: &str, name: &str) {
         for sender in &self.skill_triggers {
             let key = ObjectRef::new(name).within(namespace);
-            // A closed queue means that the process ends.
+            // A closed queue means that the process is ending.
             let _ = sender.send(key).await;
         }
     }
 
     /// Requests a reconcile of runtimes, for a change that the cluster state has already.
     pub(super) async fn trigger_runtimes(&self, keys: Vec<ObjectRef<WatchedRuntime>>) {
-        // Once, and before the first of them looks: counted one by one, the request for the second would undo what the look of the first
-        // remembers, and its own write would make it look again.
+        // Counted once, before the first of them is reconciled. Counted for each runtime, the request for the second would invalidate what
+        // the first has just remembered, and the first would be reconciled again because of its own write.
         self.memory.triggers.fetch_add(1, Ordering::Relaxed);
         for key in keys {
             for sender in &self.runtime_triggers {
@@ -151,9 +151,9 @@ pub(super) struct Memory {
     fences: Mutex<HashMap<Name, Fence>>,
     /// By namespace: whose turn it is to write the quota. As many as there are namespaces with runtimes.
     quota_turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    /// How often runtimes were asked to look again, whichever they were.
+    /// How often a reconcile of any runtime was requested.
     triggers: AtomicU64,
-    /// The version of each runtime that our last write of its status made, and [`Memory::triggers`] when that write's look began.
+    /// The version of each runtime after this process's last write of its status, and [`Memory::triggers`] when that reconcile began.
     written: Mutex<HashMap<String, (String, u64)>>,
 }
 
@@ -172,7 +172,7 @@ type Failure = (Option<i64>, Option<String>, Verdict);
 /// ConfigMaps by name, each with its `resourceVersion`.
 pub(super) type Versions = Vec<(String, Option<String>)>;
 
-/// Failures and changes that are remembered; beyond it all are forgotten, which costs one look each.
+/// Most failures and changes that are remembered; beyond that all are forgotten, which costs one reconcile each.
 const REMEMBERED_MAX: usize = 10_000;
 
 #[derive(Debug, Default)]
@@ -253,14 +253,14 @@ impl Memory {
         told.remove(&(uid.to_owned(), version));
     }
 
-    /// Remembers that an object was changed by us: the event of that change comes, and what came before it is old.
+    /// Remembers that an object was changed by this process: the event of that change comes, and what came before it is old.
     pub(super) fn remember_change(&self, uid: &str, seen: Option<String>) {
         if let Some(version) = seen {
             remember(&self.superseded, uid.to_owned(), version);
         }
     }
 
-    /// Whether a watched object is older than our own last change to it.
+    /// Whether a watched object is older than this process's last change to it.
     pub(super) fn is_superseded(&self, uid: &str, version: Option<&str>) -> bool {
         let mut superseded = self.superseded.lock().unwrap_or_else(PoisonError::into_inner);
         if version.is_some() && superseded.get(uid).map(String::as_str) == version {
@@ -270,18 +270,18 @@ impl Memory {
         false
     }
 
-    /// How often runtimes were asked to look again until now.
+    /// How often a reconcile of any runtime was requested until now.
     pub(super) fn triggers(&self) -> u64 {
         self.triggers.load(Ordering::Relaxed)
     }
 
-    /// Remembers the version of a runtime that a look which began after so many `triggers` made.
+    /// Remembers the version of a runtime that a reconcile wrote. `triggers`: [`Memory::triggers`] when that reconcile began.
     pub(super) fn remember_written(&self, uid: &str, version: String, triggers: u64) {
         remember(&self.written, uid.to_owned(), (version, triggers));
     }
 
-    /// Whether a runtime is as our own last write left it, and no other look was requested since that one began: its result would be
-    /// the same.
+    /// Whether a runtime is as this process's last write left it, and no reconcile was requested since that one began: another one would
+    /// have the same result.
     pub(super) fn is_as_written(&self, uid: &str, version: Option<&str>) -> bool {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let known = written.get(uid);

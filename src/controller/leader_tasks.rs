@@ -63,7 +63,7 @@ pub(super) async fn reconcile(
     }
     announce(&mut tasks, &context, phase);
     tokio::select! {
-        // First: the controllers end with it too, which then is no failure.
+        // `stop` is polled first: it ends the controllers too, which then is no failure.
         biased;
         () = stop.cancelled() => Ok(()),
         Some(ended) = tasks.join_next() => match ended {
@@ -158,7 +158,7 @@ fn announce(tasks: &mut Tasks, context: &Arc<Context>, phase: watch::Sender<Phas
     });
 }
 
-/// The certificates that the leader looks after: the hub's, and those of registry and webhook if there are these.
+/// The certificates that the leader looks after: the hub's, and those of registry and webhook if these are installed.
 fn certificate_tasks(
     settings: &ControllerSettings,
     metrics: &Metrics,
@@ -176,7 +176,7 @@ fn certificate_tasks(
     let webhook = webhook.map(|own| task(Publication::Webhook(own.configuration.clone()), &own.names));
     let registry = settings.registry_names.as_ref();
     let registry = registry.map(|names| task(Publication::Registry, names));
-    // The hub's authorities have those of the registry in them, which are published first.
+    // The registry's is published first: the hub's authorities include the registry's.
     [registry, Some(task(Publication::Hub, &settings.hub_names)), webhook]
         .into_iter()
         .flatten()

@@ -50,7 +50,7 @@ pub(super) fn scope(settings: &ControllerSettings) -> String {
     namespaces.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Waits until no other release manages one of our namespaces.
+/// Waits until no other release manages one of this release's namespaces.
 pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
     let mut logged = false;
     loop {
@@ -92,7 +92,7 @@ pub(super) async fn meet(client: &Client, settings: &ControllerSettings) -> Cont
     }
 }
 
-/// Releases that manage one of our namespaces.
+/// Releases that manage one of this release's namespaces.
 fn candidates<'a>(releases: &'a [Release], settings: &ControllerSettings) -> impl Iterator<Item = &'a Release> {
     let (own, namespace) = (scope(settings), settings.namespace.clone());
     releases

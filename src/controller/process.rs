@@ -21,8 +21,8 @@ use super::{account, definitions, other_releases};
 use crate::lease::{Keeper, LeaseHolder, LeaseSettings};
 use crate::tasks::TaskEnded;
 
-/// Runs until cancelled, or until leadership is lost. The leader's Lease is kept apart by `leases`, so that no number of
-/// Skills and no archive makes this process lose it.
+/// Runs until cancelled, or until leadership is lost. `leases` renews the leader's Lease on a thread of its own, so that neither
+/// many Skills nor a large archive make this process lose it.
 pub async fn run(
     client: Client,
     leases: Keeper,
@@ -34,7 +34,7 @@ pub async fn run(
     let metrics = Arc::new(Metrics::default());
     let (phase, phase_seen) = watch::channel(Phase::WaitingForDefinitions("not asked for yet".to_owned()));
     let mut tasks: JoinSet<Result<(), ControllerError>> = JoinSet::new();
-    // Answers until the very end: while the lease is given back, probes are still asked.
+    // Serves until the very end: probes come also while the Lease is released.
     let stop_http = CancellationToken::new();
     let served = http::serve(listener, Arc::clone(&metrics), phase_seen, stop_http.clone());
     tasks.spawn(async move {
@@ -51,11 +51,11 @@ pub async fn run(
     let lead = lead(client, leases, settings, metrics, phase, shutdown.clone());
     let result = tokio::select! {
         result = lead => result,
-        // Without it pods of the cluster would wait for an answer, or start without their sidecar.
+        // Without the webhook, new pods of the cluster would wait for an answer, or start without their sidecar.
         ended = failure_of(&mut webhooks, &shutdown) => Err(ended),
         Some(ended) = tasks.join_next() => ended.unwrap_or_else(|error| Err(ControllerError::Stopped(error.to_string()))),
     };
-    // After another end the process goes at once: a webhook that stayed would hold up its restart.
+    // After any other end the process exits at once: waiting for the webhook would delay its restart.
     if result.is_ok() {
         while webhooks.join_next().await.is_some() {}
     }

@@ -57,7 +57,7 @@ pub(super) fn start(
         slim_config_map,
         |_| {},
     );
-    // Others that skills name as their source carry no label of ours; only events are wanted, so nothing is stored.
+    // Others that skills name as their source carry no label of Knack; only events are wanted, so nothing is stored.
     let foreign: Api<ConfigMapMeta> = scoped(client, namespace);
     let foreign = retried(foreign, config().labels(&format!("!{LABEL_SKILL},!{LABEL_UPLOAD}"))).touched_objects();
     let (named, uploaded) = (Arc::clone(context), Arc::clone(context));

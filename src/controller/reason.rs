@@ -37,9 +37,9 @@ pub(super) enum Reason {
     TooLarge,
     /// No archive, a broken one, or one with entries that are refused.
     BadArchive,
-    /// An object of another owner has the name that ours needs.
+    /// An object of another owner has the name that Knack's needs.
     NameConflict,
-    /// A ConfigMap of ours was not as it was made.
+    /// A ConfigMap of Knack was not as it was made.
     ContentReplaced,
     /// The API server refuses what the object needs: a quota, an admission policy, a missing right.
     RefusedByApiServer,

@@ -274,7 +274,7 @@ impl DiscoveredSources {
     }
 
     /// A YAML file that was found by searching counts only if it mentions knack.dev: it may belong to another tool.
-    /// One that is no YAML any more is not ours to report, but what it gave before stays (`failed`).
+    /// One that is no YAML any more is not Knack's to report, but what it gave before stays (`failed`).
     fn searched_yaml(&mut self, path: &Path) {
         if !self.searched.takes(path) {
             return;

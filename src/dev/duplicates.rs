@@ -12,10 +12,10 @@ pub(crate) fn repeated<'s, K: Eq + Hash>(
 ) -> BTreeMap<usize, &'s SkillSource> {
     let mut first: HashMap<K, &SkillSource> = HashMap::new();
     let mut again = BTreeMap::new();
-    for (place, skill) in skills.into_iter().enumerate() {
+    for (index, skill) in skills.into_iter().enumerate() {
         let known = first.entry(key(skill)).or_insert(skill);
         if !std::ptr::eq(*known, skill) {
-            again.insert(place, *known);
+            again.insert(index, *known);
         }
     }
     again
@@ -24,8 +24,8 @@ pub(crate) fn repeated<'s, K: Eq + Hash>(
 /// What is wrong with the first skill whose name an earlier one has, where only names count.
 pub(crate) fn repeated_name<'s>(skills: impl IntoIterator<Item = &'s SkillSource> + Clone) -> Option<String> {
     let again = repeated(skills.clone(), |skill| &skill.id.name);
-    let (place, first) = again.into_iter().next()?;
-    let skill = skills.into_iter().nth(place)?;
+    let (index, first) = again.into_iter().next()?;
+    let skill = skills.into_iter().nth(index)?;
     let name = &skill.id.name;
     Some(format!(
         "{}: {} has a skill {name}, too; rename one, or name one of them on the command line",

@@ -378,7 +378,7 @@ fn uploads(
     roots: &Roots,
 ) -> anyhow::Result<Option<Arc<DevUploads>>> {
     let Some(folder) = &args.registry else {
-        args.catalogs.refuse_without("--registry")?;
+        args.catalogs.refuse_without_registry()?;
         return Ok(None);
     };
     let catalogs = args.catalogs.named_or_default(roots)?;

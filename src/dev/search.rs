@@ -194,5 +194,5 @@ impl Search {
     }
 }
 
-/// Folders of ours that runs write to, wherever they lie: kept files, and the working directories of the local sandbox.
+/// Folders of Knack that runs write to, wherever they lie: kept files, and the working directories of the local sandbox.
 const WRITTEN_BY_RUNS: [&str; 2] = ["knack-files", "knack-sandbox-"];

@@ -26,7 +26,7 @@ impl ForeignLease {
         Some(*since + self.lasts + Duration::from_millis(1))
     }
 
-    /// The Lease is ours: what was seen before counts no more.
+    /// This process holds the Lease: what was seen before counts no more.
     pub(super) fn forget(&mut self) {
         (self.seen, self.free_since) = (None, None);
     }
@@ -44,7 +44,7 @@ pub enum Decision {
     Create,
     /// It is free or its holder is gone: take it.
     Take,
-    /// It is ours: renew it.
+    /// This process holds it: renew it.
     Renew,
     /// Another one holds it.
     Wait,

@@ -20,7 +20,7 @@ use super::holder::LeaseHolder;
 use super::spread::{Precedence, Spread};
 use crate::api_call::within;
 
-/// Tries to renew a Lease that is still ours. This process may write it, too (notes on the Lease of a runtime): of two writers one gets a
+/// Tries to renew a Lease that this process still holds. This process may write it, too (notes on the Lease of a runtime): of two writers one gets a
 /// conflict.
 const RENEW_TRIES: u32 = 3;
 
@@ -31,9 +31,9 @@ pub struct LeaseSettings {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Our identity: unique to this process, so that a restarted one is another holder.
+    /// This holder's identity: unique to this process, so that a restarted one is another holder.
     pub identity: String,
-    /// Where we answer, for the others; kept in an annotation.
+    /// Where this process answers, for the others; kept in an annotation.
     pub address: Option<String>,
     /// The owner of the Lease: Kubernetes deletes it with this object.
     pub owner: Option<OwnerReference>,
@@ -122,7 +122,7 @@ pub struct Lease {
     observed: ForeignLease,
     /// The Lease as this process wrote it last: a renewal starts from it, and reads the Lease only after a conflict.
     written: Option<LeaseObject>,
-    /// It was ours, and the API server does not know yet that it is free.
+    /// This process held it, and the API server does not know yet that it is free.
     is_being_released: bool,
     holder: watch::Sender<LeaseHolder>,
 }
@@ -149,7 +149,7 @@ impl Lease {
         // Counted from before the call: what the server saw later can only end later.
         let started = Instant::now();
         if let Some(known) = self.written.take() {
-            // Still ours as far as we know: one call instead of two. Of two writers one gets a conflict, and then
+            // Still held as far as this process knows: one call instead of two. Of two writers one gets a conflict, and then
             // reads.
             let object = self.object(Some(known));
             let params = PostParams::default();
@@ -208,7 +208,7 @@ impl Lease {
         self.publish(holder);
     }
 
-    /// Waits until the Lease is ours.
+    /// Waits until this process holds the Lease.
     pub async fn acquire(&mut self) -> LeaseHolder {
         loop {
             match self.step().await {
@@ -306,7 +306,7 @@ impl Lease {
         self.release().await;
     }
 
-    /// Gives the Lease back, if it is ours. A release that was dropped on its way is taken up by the next one.
+    /// Gives the Lease back, if this process holds it. A release that was dropped on its way is taken up by the next one.
     pub async fn release(&mut self) {
         if !self.is_being_released && !self.holder.borrow().is_mine(Instant::now()) {
             return;
@@ -326,7 +326,7 @@ impl Lease {
                 spec.holder_identity = None;
                 let params = PostParams::default();
                 match self.api.replace(&self.settings.name, &params, &lease).await {
-                    // A renewal of ours was still on its way.
+                    // A renewal by this process was still on its way.
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
                     other => return other.map(|_| ()),
                 }

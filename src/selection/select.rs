@@ -266,24 +266,24 @@ fn shared_names<'a>(selected: &[Selected<'a>]) -> BTreeMap<&'a str, Vec<usize>> 
     for (_, item) in accepted() {
         *counts.entry(name_of(item.skill)).or_default() += 1;
     }
-    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut indices: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     if counts.len() < accepted().count() {
-        for (place, item) in
+        for (index, item) in
             accepted().filter(|(_, item)| counts.get(name_of(item.skill)).is_some_and(|count| *count > 1))
         {
-            places.entry(name_of(item.skill)).or_default().push(place);
+            indices.entry(name_of(item.skill)).or_default().push(index);
         }
     }
-    places
+    indices
 }
 
 /// Of the skills of one name in one view all but one go by `namespace/name`; those of them that were served without
 /// reservation say so.
 fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
-    for (name, places) in shared_names(selected) {
-        let skills: Vec<&Skill> = places
+    for (name, indices) in shared_names(selected) {
+        let skills: Vec<&Skill> = indices
             .iter()
-            .filter_map(|place| Some(selected.get(*place)?.skill))
+            .filter_map(|index| Some(selected.get(*index)?.skill))
             .collect();
         // Tenants of the cluster default whose skills are visible only to themselves share no name.
         if caller == Caller::All && scope.cluster_default && !skills.iter().any(|skill| is_shared(runtime, skill)) {
@@ -299,10 +299,10 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
         };
         let message = format!(
             "{} skills share the name {name}. Here the short name {name} refers to {owner}/{name}; refer to this one as namespace/{name}, or rename it. Callers in its own namespace can still use {name}.",
-            places.len()
+            indices.len()
         );
-        for place in places {
-            if let Some(item) = selected.get_mut(place)
+        for index in indices {
+            if let Some(item) = selected.get_mut(index)
                 && namespace_of(item.skill) != owner
                 && matches!(item.accepted, Ok(None))
             {

@@ -50,15 +50,15 @@ pub fn chosen_versions<'w>(
     default: Option<usize>,
     wanted: impl IntoIterator<Item = &'w str>,
 ) -> Vec<usize> {
-    let at = |place: usize| versions.get(place).copied().unwrap_or_default();
+    let at = |index: usize| versions.get(index).copied().unwrap_or_default();
     let mut chosen: Vec<usize> = Vec::new();
     for wanted in wanted {
-        let Some(place) = choose(versions, wanted).filter(|place| satisfies(at(*place), wanted)) else {
+        let Some(index) = choose(versions, wanted).filter(|index| satisfies(at(*index), wanted)) else {
             continue;
         };
-        let is_default = default.is_some_and(|default| at(default) == at(place));
-        if !is_default && !chosen.contains(&place) && chosen.len() < STATUS_CHOSEN_MAX {
-            chosen.push(place);
+        let is_default = default.is_some_and(|default| at(default) == at(index));
+        if !is_default && !chosen.contains(&index) && chosen.len() < STATUS_CHOSEN_MAX {
+            chosen.push(index);
         }
     }
     chosen

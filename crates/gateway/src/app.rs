@@ -21,8 +21,8 @@ use crate::runs::run_route;
 use crate::skills_api::upload_routes;
 use crate::telemetry::recent_requests;
 
-/// The whole service; `routes` are the program's own beside it. The order of layers is the order of the checks: who may call is checked first, since it costs
-/// nothing and protects everything behind it, health included.
+/// The whole service; `routes` are additional routes of the program. Layers run in the order of the checks: who may call is checked
+/// first, since that check costs nothing and protects every route, health included.
 pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
     let router = Router::new()
         .route("/healthz", get(own_routes::healthz))
@@ -122,8 +122,7 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
     if let Err(refused) = gateway.upstreams.admit(api, request.method(), path) {
         return fault(&refused, error_format(&request));
     }
-    // Boxed here: the router moves the future of its handler several times before it is polled, and that of a call is large. Unboxed,
-    // these moves were 11,000 of the 274,000 instructions of a request of 2 KB.
+    // Boxed here: the router moves the future of its handler several times before it is polled, and that of a call is large.
     match model {
         Some(found) => Box::pin(model::serve(gateway, found, request)).await,
         None => Box::pin(stored::pass(gateway, api, request)).await,

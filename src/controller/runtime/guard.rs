@@ -17,8 +17,8 @@ use super::{fence, quota, register, status};
 use crate::jobs::Defaults;
 use crate::selection::Scope;
 
-/// Attempts at the quota of a namespace in one reconcile. The quota controller of Kubernetes writes its status between our read and
-/// our write, about once for each of our writes.
+/// Attempts at the quota of a namespace in one reconcile. The quota controller of Kubernetes writes its status between the read
+/// and the write here, about once for each write.
 const QUOTA_ATTEMPTS: usize = 5;
 
 /// Applies fence and quota where they are missing or differ. A verdict is returned if one cannot be applied, so that
@@ -281,7 +281,7 @@ mod tests {
         quota: Option<Value>,
         version: u64,
         conflicts: usize,
-        /// Writes of the quota controller that come between a read and a write of ours.
+        /// Writes of the quota controller that come between a read and a write of Knack.
         by_kubernetes: usize,
         ready: BTreeSet<String>,
     }

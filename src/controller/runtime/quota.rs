@@ -123,7 +123,7 @@ fn written(milli: u128) -> ApiQuantity {
     ApiQuantity(milli.div_ceil(1_000).min(i64::MAX as u128).to_string())
 }
 
-/// Whether a quota that is there is ours to write.
+/// Whether a quota that is there is Knack's to write.
 pub(super) fn is_ours(found: &ResourceQuota) -> bool {
     found.labels().get(LABEL_MANAGED_BY).map(String::as_str) == Some(MANAGED_BY)
 }

@@ -27,7 +27,7 @@ pub(super) struct Workload {
     pub(super) held: bool,
     /// It belongs to another object, which would take the change back.
     pub(super) owned: bool,
-    /// Its pod template has a sidecar of ours: new pods would have the same.
+    /// Its pod template has a sidecar of Knack: new pods would have the same.
     pub(super) written: bool,
     /// Its restart for this image was refused, and nothing of it has changed since.
     pub(super) refused: bool,

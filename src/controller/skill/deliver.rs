@@ -108,7 +108,7 @@ fn came_and_went(name: &str) -> Undelivered {
     )))
 }
 
-/// Whether a ConfigMap holds what ours would, with our labels and annotations among its own, and cannot be changed.
+/// Whether a ConfigMap holds what it should, with Knack's labels and annotations among others, and cannot be changed.
 fn is_as_made(found: &ConfigMap, wanted: &ConfigMap) -> bool {
     // Without a rest: a member that Kubernetes adds is a question here, not an oversight. The digest is over both kinds of data.
     let ConfigMap {

@@ -114,7 +114,7 @@ pub(super) fn delivered(validated: &ValidatedSkill, made: &Delivery) -> Verdict 
     Verdict::new(VerdictState::Ready, Reason::Delivered, message)
 }
 
-/// Reports that our ConfigMaps were replaced by others: an Event, and a text in the condition until the next revision.
+/// Reports that the Skill's ConfigMaps were replaced by others: an Event, and a text in the condition until the next revision.
 pub(super) fn replaced(names: &[String]) -> Verdict {
     let text = format!(
         "ConfigMap {} had been changed; the controller deleted it and created it again",

@@ -126,7 +126,7 @@ fn is_new_pod(request: &Request) -> bool {
         ) == ("", "v1", "pods")
 }
 
-/// The configuration chooses by labels of pod and namespace. Should it send more, a pod's own word and our sandboxes
+/// The configuration chooses by labels of pod and namespace. Should it send more, a pod's own word and Knack's sandboxes
 /// are respected here too.
 fn asks(pod: &Value) -> bool {
     let labels = pod.pointer("/metadata/labels");

@@ -31,7 +31,7 @@ fn request(object: &Value, changes: Value) -> Vec<u8> {
         .into_bytes()
 }
 
-/// The object after the patch of an answer: every operation that we send is an `add` of a member.
+/// The object after the patch of an answer: every operation that the webhook sends is an `add` of a member.
 fn patched(before: &Value, answer: &Value) -> Value {
     let response = &answer["response"];
     assert_eq!(response["uid"], "u-1");

@@ -214,7 +214,7 @@ apis:
 ^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$
 {{- end }}
 
-{{- /* Pods that ask for the sidecar themselves. Sandboxes of ours never do. */}}
+{{- /* Pods that ask for the sidecar themselves. Knack's sandboxes never do. */}}
 {{- define "knack.injectionMatch.pods" -}}
 namespaceSelector:
   matchExpressions:

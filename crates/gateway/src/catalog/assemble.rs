@@ -252,8 +252,8 @@ fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef
         .chain(over)
         .map(|text| SourceReport::warning(origin.clone(), text));
     let about_pins = pins.map(|(skill, text)| {
-        let place = served.get(skill).map_or(origin.as_str(), |kept| kept.origin.as_str());
-        SourceReport::warning(place, format!("skill {}: {text}", skill.name))
+        let origin_of_skill = served.get(skill).map_or(origin.as_str(), |kept| kept.origin.as_str());
+        SourceReport::warning(origin_of_skill, format!("skill {}: {text}", skill.name))
     });
     about_all.chain(about_pins).collect()
 }

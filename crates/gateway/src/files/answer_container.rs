@@ -54,7 +54,7 @@ pub(crate) struct ContainerContext<'a> {
     pub beta: bool,
 }
 
-/// The container of an answer; `None`: it shows none of ours. `named`: the one that the request names. Errors (503, 507): none
+/// The container of an answer; `None`: it shows none of Knack's. `named`: the one that the request names. Errors (503, 507): none
 /// can be opened, and the files of the runs would be nowhere that the client looks.
 pub(crate) async fn of(
     gateway: &Gateway,
@@ -62,7 +62,7 @@ pub(crate) async fn of(
     named: Option<Container>,
 ) -> Result<Option<AnswerContainer>, Fault> {
     let (format, kind) = asked.route;
-    // Where nothing is injected, no skill of ours was used; a container that the client names is still its own.
+    // Where nothing is injected, no skill of Knack was used; a container that the client names is still its own.
     if kind != CallKind::Generate || asked.plan.litellm || (asked.plan.off && named.is_none()) {
         return Ok(None);
     }
@@ -81,8 +81,8 @@ pub(crate) async fn of(
                 id: Some(container.id),
             }))
         }
-        // Ours are removed from the container that goes upstream and restored in the response's: in the vendor's container,
-        // beside native skills, or where it gives none in one of ours.
+        // Knack's are removed from the container that goes upstream and restored in the response's: in the vendor's container,
+        // beside native skills, or where it gives none in one of Knack's.
         Format::Messages if !asked.plan.container.ours.is_empty() || is_replaced || named.is_some() => {
             Ok(Some(of_messages(gateway, asked, named)))
         }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The begin of the names of our folders.
+/// The begin of the names of Knack's folders.
 const PREFIX: &str = "knack-files-";
 /// The lock of the process that owns a folder.
 const LOCK: &str = "lock";

@@ -14,7 +14,7 @@ use crate::telemetry::request_report::cut_copy;
 /// `Retry-After` of a refused request: long enough for a burst to pass, short enough for a person.
 pub(crate) const RETRY_AFTER_SECONDS: &str = "1";
 
-/// The format in which one of our errors is written to the sender of this request.
+/// The format in which one of Knack's errors is written to the sender of this request.
 pub(crate) fn error_format(request: &Request) -> Format {
     match route(request.method().as_str(), request.uri().path()) {
         Route::Model(found) => found.format,
@@ -52,7 +52,7 @@ pub(crate) fn set_request_id(headers: &mut HeaderMap, request_id: &str) {
     insert(headers, HEADER_REQUEST_ID, request_id);
 }
 
-/// Adds the name of a request to an answer of ours.
+/// Adds the name of a request to an answer of Knack.
 pub(crate) fn set_name(headers: &mut HeaderMap, format: Format, request_id: &str) {
     set_request_id(headers, request_id);
     if let Some(name) = sdk_header(format) {
@@ -71,7 +71,7 @@ pub(crate) fn request_id() -> String {
     format!("req_knack_{}", uuid::Uuid::now_v7().simple())
 }
 
-/// An error of ours in the client's API shape, of a request that is refused before it has a name: the log has its line here.
+/// An error of Knack in the client's API shape, of a request that is refused before it has a name: the log has its line here.
 pub(crate) fn fault(fault: &Fault, format: Format) -> Response {
     let request_id = request_id();
     tracing::info!(%request_id, status = fault.status, reason = cut_copy(&fault.message), "request refused");
@@ -141,7 +141,7 @@ pub(crate) fn is_mcp(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == MCP_PATH
 }
 
-/// An error of ours to an MCP client, before there is a JSON-RPC request to answer.
+/// An error of Knack to an MCP client, before there is a JSON-RPC request to answer.
 pub fn mcp_fault(fault: &Fault) -> Response {
     mcp_error(fault, REFUSED, &Value::Null)
 }

@@ -1,6 +1,6 @@
 //! Refuses requests that a web page made a browser send: `knack dev` listens on loopback, where every page can reach it.
 //!
-//! Two checks close the two ways in. A foreign `Host` means that a name which is not ours was rebound to 127.0.0.1
+//! Two checks close the two ways in. A foreign `Host` means that a name that is not of this machine was rebound to 127.0.0.1
 //! (DNS rebinding). A foreign `Origin` means that a page of another site sent it. Programs send no `Origin`.
 
 use http::{HeaderMap, Uri};

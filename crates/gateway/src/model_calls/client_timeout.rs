@@ -1,7 +1,7 @@
 //! How long a client waits for an answer, as its SDK says it.
 //!
-//! A client that has given up asks again by itself, and the whole loop would run once more; behind a proxy that keeps the
-//! connection, its runs would go on for nobody. So a loop whose answer is sent as a whole ends a moment earlier, with an error
+//! A client that has timed out retries by itself, and the whole loop would run again; behind a proxy that keeps the
+//! connection, runs would continue that nobody waits for. So a loop whose answer is sent as a whole ends a moment earlier, with an error
 //! that says whether code has run. A stream is left alone: there the SDKs count from one piece to the next, and signs of life
 //! come between.
 

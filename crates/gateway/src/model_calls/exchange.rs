@@ -53,13 +53,13 @@ pub(crate) struct Exchange {
     actions: VecDeque<DriveAction>,
     scratch: Vec<DriveAction>,
     upstream: Upstream,
-    /// The head of an answer that does not say what its body is: its first bytes do.
+    /// The head of an answer without a content type: the first bytes of its body show what it is.
     untyped: Option<AnswerHead>,
     /// `None` as long as nothing runs.
     running: Option<FuturesUnordered<BoxFuture<'static, CallOutcome>>>,
-    /// Ends its runs; there is none as long as nothing runs.
+    /// Ends the runs; `None` as long as nothing runs.
     cancel: Option<CancellationToken>,
-    /// Headers of the provider's first answer that was none of an error.
+    /// Headers of the provider's first answer that was not an error.
     head_headers: Option<HeaderMap>,
     /// Headers of its last answer, if that was an error.
     error_headers: Option<HeaderMap>,
@@ -69,7 +69,7 @@ pub(crate) struct Exchange {
     recorded: BytesMut,
     body_kind: BodyKind,
     finished: bool,
-    /// The last thing that happened was that time had passed.
+    /// The last event was a tick of the clock.
     late: bool,
     holding: Holding,
     /// The memory of the skills' texts that are of this request alone.
@@ -101,8 +101,8 @@ enum ExchangeEvent {
 }
 
 impl Exchange {
-    /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It has a place of
-    /// its own, since the body of an answer hands it on with each piece.
+    /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It is boxed,
+    /// since the body of an answer moves it with each piece.
     pub(crate) async fn start(gateway: Arc<Gateway>, parts: ExchangeParts) -> Box<Self> {
         let ExchangeParts {
             drive,
@@ -118,7 +118,7 @@ impl Exchange {
             given,
             container,
         } = parts;
-        // From here on a client that leaves is in the log.
+        // From here on a client that disconnects has a line in the log.
         let mut exchange = Box::new(Self {
             gateway,
             drive,
@@ -180,7 +180,7 @@ impl Exchange {
         headers.take().unwrap_or_default()
     }
 
-    /// Whether the provider refused what was added to the request, and it went without.
+    /// Whether the provider refused the tools that were added, and the request was sent without them.
     pub(crate) const fn went_without(&self) -> bool {
         self.drive.went_without()
     }
@@ -284,7 +284,7 @@ impl Exchange {
             headers.remove("idempotency-key");
             self.log.sent_first_again |= round == 1;
             if self.drive.went_without() && round == 1 {
-                self.log.carries_nothing(WITHOUT_SKILLS);
+                self.log.remove_skills();
             }
         }
         // Not at the end only: a client may leave before it.
@@ -305,7 +305,7 @@ impl Exchange {
         }));
     }
 
-    /// A body that was compressed and is not changed goes as it came; any other one is as it is.
+    /// The body to send: a compressed one that is not changed is sent as it was received.
     fn as_received(&mut self, body: Bytes, headers: &mut HeaderMap) -> Bytes {
         let is_same = body.as_ptr() == self.drive.request().raw().as_ptr();
         match self.target.received.take() {
@@ -491,9 +491,9 @@ impl Exchange {
         if self.made.is_empty() || !self.kept.is_empty() {
             return;
         }
-        let place = (response_id, self.container.as_deref());
+        let ids = (response_id, self.container.as_deref());
         // Boxed, so that requests without files do not carry its state.
-        let kept = delivered::keep(&self.gateway, &self.hidden.caller, place, &self.made, &mut self.log);
+        let kept = delivered::keep(&self.gateway, &self.hidden.caller, ids, &self.made, &mut self.log);
         self.kept = Box::pin(kept).await;
     }
 
@@ -579,9 +579,6 @@ impl Drop for Exchange {
         std::mem::take(&mut self.log).publish(&**console, metrics, recent);
     }
 }
-
-/// Why skills are not in a request although they were.
-const WITHOUT_SKILLS: &str = "sent without skills: the provider refused their tools";
 
 /// The answer to the client when there is no memory for the body of a round.
 const OUT_OF_MEMORY: &str =

@@ -31,11 +31,11 @@ pub(crate) struct HiddenTurnLookup {
     pub snapshot: Arc<Snapshot>,
     /// The request's plan: tool names in load results are this request's.
     pub plan: Arc<Plan>,
-    /// Whether skills take part.
+    /// Whether skills are injected into this request.
     pub(crate) injecting: bool,
-    /// Name of the tool that native blocks of ours become.
+    /// Name of the tool that Knack's native blocks become.
     pub(crate) run_tool: Option<String>,
-    /// The upstream has no tool that runs programs: runs in the history are ours.
+    /// The upstream has no tool that runs programs: runs in the history are Knack's.
     pub(crate) runs_here: bool,
     /// The chain of the history, if it was read.
     pub(crate) chain: Option<Chain>,
@@ -54,7 +54,7 @@ impl HiddenTurnLookup {
         self.caller.bucket()
     }
 
-    /// Whether this request may need any change: without a saved turn, and with nothing of ours in the history, it does not.
+    /// Whether this request may need any change: without a saved turn, and with nothing of Knack in the history, it does not.
     fn concerns(&self, gateway: &Gateway, request: &Request) -> bool {
         self.may_have_saved_turns(gateway, request)
             || memchr::memmem::find(request.raw(), b"knack_").is_some()
@@ -142,7 +142,7 @@ impl HiddenTurnLookup {
         (expansion, files)
     }
 
-    /// The newest file of each place, as long as there is room: the notes come oldest first.
+    /// The newest file of each path, as long as there is room: the notes come oldest first.
     async fn kept_files(&self, gateway: &Gateway, notes: &[FileNote]) -> Vec<StagedFile> {
         let mut files: BTreeMap<&str, Bytes> = BTreeMap::new();
         let mut held = 0;
@@ -225,7 +225,7 @@ impl HiddenTurnLookup {
         }
         let (key, mut saved) = history::running(&self.caller, format, note);
         saved.list_runs(&self.runs);
-        // No conversation begins so: nothing of the answer is put back.
+        // No conversation begins with this key: nothing of the answer is put back.
         if is_over {
             self.keep(gateway, key, vec![key], saved);
         } else {

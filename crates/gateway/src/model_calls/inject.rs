@@ -101,8 +101,8 @@ fn reference<'s>(skill: &'s WireSkill, catalog: &Catalog) -> Cow<'s, str> {
     }
 }
 
-/// Refuses a version of a skill of ours that cannot be read, or that is not the one in its `skill_id`. `latest` is what requests
-/// say that ask for no version.
+/// Refuses a version of a skill of Knack that cannot be read, or that is not the one in its `skill_id`. Requests
+/// that ask for no particular version say `latest`.
 fn demand_version(skill: &WireSkill) -> Result<(), Fault> {
     let id = &skill.id;
     let named = ids::with_version(id).map(|(_, word)| word);
@@ -125,7 +125,7 @@ const MATERIALS_MAX: usize = 16;
 /// text of a large catalog is long.
 #[derive(Debug, Default)]
 pub struct Materials {
-    /// The last catalogs', the last one at the end, found again by the allocation of the text, which is kept for that.
+    /// Those of the last catalogs, the newest at the end. A catalog is recognised by the allocation of its text, which is kept for that.
     last: Mutex<Vec<(Arc<str>, Arc<Material>)>>,
 }
 
@@ -156,7 +156,7 @@ fn material(plan: &Plan) -> Material {
     Material::new(plan.system.to_string(), tools.collect())
 }
 
-/// The plan in the terms of the wire. `code_tool`: our tool that replaces the client's. `names_files`: the request names files that
+/// The plan in the terms of the wire. `code_tool`: Knack's tool that replaces the client's. `names_files`: the request names files that
 /// only runs here can read.
 pub(crate) fn injection(
     plan: &Plan,
@@ -228,7 +228,7 @@ fn auto_context(request: &Request, fields: &RequestFields) -> AutoContext {
     AutoContext {
         tools_json: request.tools_json().into_owned(),
         model: fields.model.clone(),
-        // The client's format and the provider's, which are one here.
+        // The client's format is the provider's.
         formats: vec![word.clone(), word],
         // Nothing in a request says that it was made in the background: OmniRoute guesses it from the prompts of single products.
         background_reason: String::new(),

@@ -107,7 +107,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
         Ok(drive) => drive,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
-    // The files take their share as they are staged.
+    // Files take their share of the memory when they are staged.
     drop(named.holding.take());
     let parts = ExchangeParts {
         drive,
@@ -128,7 +128,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
 }
 
 /// Takes a request in: its body within the budget, also as it was received if that was compressed, its recording, and the
-/// files and container of ours that it names.
+/// files and container of Knack that it names.
 async fn accept(
     gateway: &Arc<Gateway>,
     (caller, counted): (&Caller, KeyedHash),

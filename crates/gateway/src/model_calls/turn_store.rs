@@ -71,7 +71,7 @@ impl TurnStore {
         self.lock().callers.contains_key(caller)
     }
 
-    /// Whether this caller has any saved turn of a conversation that begins so.
+    /// Whether this caller has any saved turn of a conversation with this beginning.
     pub(crate) fn has_opening(&self, caller: &KeyedHash, opening: &KeyedHash) -> bool {
         self.lock().openings.contains_key(&(*caller, *opening))
     }

@@ -58,8 +58,8 @@ pub(crate) fn run_code(fields: &RequestFields, format: Format, is_missing: bool)
     }
 }
 
-/// Our tool that replaces the client's code tool; `None`: that is left to the provider, or there is none.
-/// Errors: only we could serve it, and cannot (400, 503).
+/// Knack's tool that replaces the client's code tool; `None`: that is left to the provider, or there is none.
+/// Errors: only Knack could serve it, and cannot (400, 503).
 pub(crate) fn replacement(
     fields: &RequestFields,
     plan: &Plan,

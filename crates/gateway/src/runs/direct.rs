@@ -77,7 +77,7 @@ impl Direct<'_> {
                 .map_or_else(|| uuid::Uuid::now_v7().to_string(), |identity| identity.request.clone()),
             begun: jiff::Timestamp::now(),
             format: self.format,
-            // A name that is not one of our tools is text of the client, and is not logged.
+            // A name that is not one of Knack's tools is text of the client, and is not logged.
             model: self
                 .plan
                 .tool(&call.name)

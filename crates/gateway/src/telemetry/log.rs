@@ -79,12 +79,13 @@ impl RequestLog {
         [FILES_API, SKILLS_API].contains(&self.format)
     }
 
-    /// Takes back what the plan of the request says: nothing was added to it after all.
-    pub(crate) fn carries_nothing(&mut self, why: &str) {
+    /// Removes what the plan of the request added to it: the provider refused these tools, and the request was sent without them.
+    pub(crate) fn remove_skills(&mut self) {
         self.skills.clear();
         self.uses.clear();
         (self.listed, self.added_tokens) = (0, 0);
-        self.notes.push(why.to_owned());
+        self.notes
+            .push("sent without skills: the provider refused their tools".to_owned());
     }
 
     /// The console line. A person reads it at night: the important part first, details behind.

@@ -26,7 +26,7 @@ impl Gateway {
         self.requests.hold(&who.counted, bytes).map_err(|_| Refusal::Busy)
     }
 
-    /// A file of a caller by an id of ours: made by a run here, uploaded, or made at another replica of this gateway.
+    /// A file of a caller by an id of Knack: made by a run here, uploaded, or made at another replica of this gateway.
     pub(super) async fn own_file(&self, who: &FilesCaller, id: &str) -> Result<FoundFile, Refusal> {
         if let Some(made) = self.files.find(&who.bucket(), id) {
             return Ok(FoundFile::of_run(made));

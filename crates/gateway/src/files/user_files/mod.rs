@@ -3,7 +3,7 @@
 //! ```text
 //! POST /v1/files, /v1/containers… ─▶ route ─▶ serve ─▶ store ─▶ local: table (who has what, within bounds) + vault (a folder)
 //!                                                        └────▶ remote: the registry of the cluster, which has a local one
-//! a model request that names an id of ours ─▶ named ─▶ inputs of its runs; what they write goes into the container
+//! a model request that names an id of Knack ─▶ named ─▶ inputs of its runs; what they write goes into the container
 //! ```
 //!
 //! A store is asked for what [`Op`] says, wherever it is: ids, ages and bounds are the table's, pages and shapes the gateway's.

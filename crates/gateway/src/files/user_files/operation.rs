@@ -127,7 +127,7 @@ impl Op {
         )
     }
 
-    /// Whether the ids in it may be ids of ours, and every text has the length that it may have, so that it fits into a line
+    /// Whether the ids in it may be Knack's ids, and every text has the length that it may have, so that it fits into a line
     /// and counts as what the table takes it for.
     pub(super) fn is_sound(&self) -> bool {
         let id = |id: &String| !id.is_empty() && id.len() <= ID_MAX_BYTES;
@@ -175,7 +175,7 @@ pub fn answered(outcome: Result<Reply, Refusal>) -> Bytes {
         Ok((answer, content)) => (FilesResponse::Done(answer), content),
         Err(refusal) => (FilesResponse::Refused(sent_refusal(refusal)), Bytes::new()),
     };
-    // Values of ours are always written.
+    // Values that Knack makes are always written.
     framed(&line, &content).unwrap_or_default()
 }
 

@@ -31,7 +31,7 @@ pub enum FilesCall {
 /// The word in `anthropic-beta` that asks for the older shapes.
 const BETA: &str = "files-api-2025-04-14";
 
-/// The call that a request makes; `None`: it is the provider's. Ids of ours are served here always; uploads, lists and new
+/// The call that a request makes; `None`: it is the provider's. Knack's ids are served here always; uploads, lists and new
 /// containers only if they are `kept_here`, and not those of Google's API: its clients upload by paths that are the provider's
 /// alone, and expect other shapes of the list.
 pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -> Option<(Dialect, FilesCall)> {

@@ -151,7 +151,7 @@ pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
     response
 }
 
-/// A refusal as an error of ours.
+/// A refusal as an error of Knack.
 pub(super) fn fault_of(refusal: &Refusal) -> Fault {
     let fixed = |status, message: String| Fault {
         retry: false,

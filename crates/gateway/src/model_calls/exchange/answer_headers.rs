@@ -1,4 +1,4 @@
-//! The headers of a provider's answer that the exchange reads, and those of a stream of ours.
+//! The headers of a provider's answer that the exchange reads, and those of a stream of Knack.
 
 use std::time::Duration;
 

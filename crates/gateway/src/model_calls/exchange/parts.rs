@@ -43,9 +43,9 @@ pub(crate) struct UpstreamTarget {
 /// The parts of an exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeParts {
-    /// The loop. It is large, and is handed on several times before it has its place.
+    /// The loop. It is large and moved several times, so it is boxed.
     pub(crate) drive: Box<Drive>,
-    /// Where it goes.
+    /// Where the request goes.
     pub(crate) target: UpstreamTarget,
     /// Calls; `None` when nothing is injected.
     pub tools: Option<Arc<ToolRunner>>,
@@ -53,9 +53,9 @@ pub(crate) struct ExchangeParts {
     pub hidden: HiddenTurnLookup,
     /// Recording.
     pub(crate) recording: Option<Recording>,
-    /// Log so far.
+    /// The log so far.
     pub log: RequestLog,
-    /// Trace so far.
+    /// The trace so far.
     pub(crate) trace: RequestTrace,
     /// When the request's head came in.
     pub begun: Instant,
@@ -63,7 +63,7 @@ pub(crate) struct ExchangeParts {
     pub held: HeldBody,
     /// The memory of the skills' texts that are of this request alone.
     pub texts: Option<Holding>,
-    /// Files of ours that the request names, for its runs.
+    /// Knack's files that the request names, for its runs.
     pub given: Vec<StagedFile>,
     /// The container that files of its runs go into.
     pub(crate) container: Option<String>,

@@ -62,7 +62,7 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     if head.upstream_headers {
         set_request_id(&mut headers, request_id);
     } else {
-        // An answer of ours has no id of the provider.
+        // An answer of Knack has no id of the provider.
         set_name(&mut headers, format, request_id);
     }
     let mut response = Response::new(Body::from_stream(body(exchange)));
@@ -110,7 +110,7 @@ fn header_of(snapshot: &Snapshot, plan: &Plan) -> HeaderValue {
     HeaderValue::from_str(&text).unwrap_or_else(|_| unknown_revision())
 }
 
-/// `x-knack` of a request that went without what was planned.
+/// `x-knack` of a request that was sent without the planned skills.
 fn without_skills(planned: &HeaderValue) -> HeaderValue {
     let planned = planned.to_str().unwrap_or_default();
     let revision = planned.split(';').next().unwrap_or_default();

@@ -24,13 +24,13 @@ pub(super) struct Prepared {
     pub(super) fields: RequestFields,
     pub(super) plan: Arc<Plan>,
     pub(super) injection: Injection,
-    /// Whether hidden turns come back.
+    /// Whether hidden turns are put back.
     pub(super) injecting: bool,
     /// The memory of texts that are of this request alone.
     pub(super) texts: Option<Holding>,
 }
 
-/// How often the text of the skills of a request is there at one time: while its sections are joined, and later as the plan's
+/// Copies of the text of a request's skills that exist at one time: while its sections are joined, and later in the plan
 /// and in the form of the wire.
 const COPIES_OF_TEXTS: usize = 3;
 
@@ -105,7 +105,7 @@ fn prepare(
     })
 }
 
-/// Whether hidden turns come back into this request. A choice of no tools injects nothing, and still needs its history
+/// Whether hidden turns are put back into this request. A choice of no tools injects nothing, and still needs its history
 /// (docs/design/conversation.md#when-nothing-is-injected), unless the format refuses calls in a history without any declared tool.
 fn expands(fields: &RequestFields, (plan, injection): (&Plan, &Injection), format: Format) -> bool {
     use knack_wire::request::ToolChoice;

@@ -113,7 +113,7 @@ fn listed<'v>(known: &'v HashMap<String, Arc<SavedTurn>>, id: &str) -> Option<Li
 }
 
 impl StoredAnswer {
-    /// The messages that the client sent, in pages of ours: which of the provider's are not the client's is known by
+    /// The messages that the client sent, in Knack's pages: which of the provider's are not the client's is known by
     /// their places only.
     pub(super) async fn messages(&self, mut request: Request) -> Result<Response, OverBudget> {
         let form = self.form();
