@@ -152,9 +152,8 @@ impl Cli {
             | Command::History(_)
             | Command::Crds(_) => "warn",
             // The client logs every answer that is not a success as an error, and an attach to a pod that is about to
-            // start is refused a few times in normal operation; callers log what matters. The MCP library logs three lines
-            // for each request.
-            _ => "info,kube=warn,kube_client::client::builder=off,tower=warn,rmcp=warn",
+            // start is refused a few times in normal operation; callers log what matters.
+            _ => "info,kube=warn,kube_client::client::builder=off,tower=warn",
         }
     }
 }

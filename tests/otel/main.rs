@@ -58,7 +58,11 @@ async fn a_request_with_a_run_is_one_trace_and_arrives_at_shutdown() {
     let environment = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str()),
         ("OTEL_EXPORTER_OTLP_HEADERS", "x-tenant=blue"),
-        ("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test"),
+        (
+            "OTEL_RESOURCE_ATTRIBUTES",
+            "deployment.environment.name=te%20st,service.name=shop",
+        ),
+        ("OTEL_SERVICE_NAME", "till"),
         LATE,
     ];
     let mut program = start(&provider.url, &environment).await;
@@ -96,9 +100,9 @@ async fn a_request_with_a_run_is_one_trace_and_arrives_at_shutdown() {
 
     let resource = collector.resource();
     for (name, value) in [
-        ("service.name", "knack-dev"),
+        ("service.name", "till"),
         ("service.version", env!("CARGO_PKG_VERSION")),
-        ("deployment.environment.name", "test"),
+        ("deployment.environment.name", "te st"),
     ] {
         assert_eq!(resource.get(name).map(String::as_str), Some(value), "{resource:?}");
     }
@@ -198,6 +202,49 @@ async fn a_hanging_collector_delays_no_request_and_no_exit() {
     program.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     drop(held);
+}
+
+/// It is logged when spans begin to be lost and when they are exported again, each once, with the address.
+#[tokio::test]
+async fn a_collector_that_is_away_has_one_line_in_the_log_and_one_when_it_is_back() {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    let url = format!("http://name:word@{address}");
+    let provider = Provider::start(SECRET).await;
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
+        ("OTEL_BSP_SCHEDULE_DELAY", "1"),
+        ("KNACK_LOG", "info"),
+    ];
+    let files = [("skills/always/SKILL.md", SKILL)];
+    let mut program = Program::start_logged(folder(&files), &["--upstream", &provider.url], &environment).await;
+    let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]});
+    let patience = Duration::from_mins(2);
+    let begun = Instant::now();
+    let mut requests = 0;
+    while requests < 20 || !program.log().contains("spans are lost") {
+        post(&program, "/v1/chat/completions", &body, None).await;
+        requests += 1;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(begun.elapsed() < patience, "{}", program.log());
+    }
+    let collector = Collector::start_at(&address).await;
+    while collector.requests() < 3 {
+        post(&program, "/v1/chat/completions", &body, None).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(begun.elapsed() < patience, "{}", program.log());
+    }
+    program.stop().await;
+    let log = program.log();
+    for text in ["spans are lost", "spans are exported again"] {
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains(text)).collect();
+        assert!(lines.len() == 1 && lines[0].contains(&address), "{text}: {log}");
+    }
+    assert!(
+        !log.contains("\"target\":\"opentelemetry") && !log.contains("word@"),
+        "{log}"
+    );
 }
 
 #[tokio::test]

@@ -74,10 +74,30 @@ impl Program {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
+        Self::begin(folder, arguments, environment, Stdio::inherit()).await
+    }
+
+    /// Serves the folder's `skills`, with the log in a file, for [`Self::log`].
+    pub(crate) async fn start_logged(
+        folder: tempfile::TempDir,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
+        let log = std::fs::File::create(folder.path().join("log")).unwrap();
+        let arguments = [&["skills"], arguments].concat();
+        Self::begin(folder, &arguments, environment, log.into()).await
+    }
+
+    /// The log so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    async fn begin(folder: tempfile::TempDir, arguments: &[&str], environment: &[(&str, &str)], log: Stdio) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let arguments = [&["dev", "--listen", "127.0.0.1:0"], arguments].concat();
         let mut child = command(folder.path(), &arguments, environment)
-            .stderr(Stdio::inherit())
+            .stderr(log)
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();

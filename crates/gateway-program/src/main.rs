@@ -21,8 +21,7 @@ fn main() -> ExitCode {
     }
     let matches = knack_gateway::command::forgiving(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    // The MCP library logs each request three times; the request already has a line of its own.
-    let _log = match knack_telemetry::begin_log("info,rmcp=warn") {
+    let _log = match knack_telemetry::begin_log("info") {
         Ok(log) => log,
         Err(error) => return failed(&format!("the log cannot start: {error}")),
     };

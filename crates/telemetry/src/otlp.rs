@@ -2,10 +2,13 @@
 //!
 //! The SDK's batch processor bounds what waits (2,048 spans, `OTEL_BSP_MAX_QUEUE_SIZE`) and drops what comes beyond it, so
 //! that a collector that is away costs nothing but spans. Its requests go through the one HTTP client of this program, so
-//! that no second TLS stack comes in.
+//! that no second TLS stack comes in. A collector that takes no spans is logged when that begins and when it ends; the SDK's own
+//! lines for each export are left out (`log`).
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::error::Error as _;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
@@ -13,14 +16,16 @@ use knack_trust::Roots;
 use opentelemetry::trace::{
     SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags, TraceId, TraceState,
 };
-use opentelemetry::{Array, Context, InstrumentationScope, Key, KeyValue, StringValue};
+use opentelemetry::{Array, Context, InstrumentationScope, KeyValue, StringValue};
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::resource::TelemetryResourceDetector;
 use opentelemetry_sdk::trace::{
     BatchSpanProcessor, Config, IdGenerator, SamplingDecision, ShouldSample, SpanData, SpanEvents, SpanLinks,
     SpanProcessor as _,
 };
+use percent_encoding::percent_decode_str;
 use tokio::runtime::Handle;
 
 use super::context::TraceContext;
@@ -82,10 +87,10 @@ impl OtlpSink {
             .with_http_client(client)
             .build()
             .map_err(|error| format!("OTEL_EXPORTER_OTLP_*: {error}"))?;
-        // Sampler, resource and limits by the standard's variables.
+        // Sampler and limits by the standard's variables.
         let config = Config::default();
         let mut processor = BatchSpanProcessor::builder(exporter).build();
-        processor.set_resource(&resource(&config.resource, service));
+        processor.set_resource(&resource(service, &|name| std::env::var(name).ok()));
         Ok(Self {
             sampler: config.sampler,
             ids: config.id_generator,
@@ -97,19 +102,45 @@ impl OtlpSink {
     }
 }
 
-/// The environment's resource, with the service's name if it gives none.
-fn resource(given: &Resource, service: &'static str) -> Resource {
-    let name = given.get(&Key::from_static_str("service.name"));
-    let unknown = name.is_none_or(|name| name.as_str().starts_with("unknown_service"));
-    let mut builder = Resource::builder();
-    if unknown {
-        builder = builder.with_service_name(service);
-    }
-    let version = Key::from_static_str("service.version");
-    if given.get(&version).is_none() {
-        builder = builder.with_attribute(KeyValue::new(version, env!("CARGO_PKG_VERSION")));
-    }
-    builder.build()
+/// The variable with attributes of the resource.
+const RESOURCE_ATTRIBUTES: &str = "OTEL_RESOURCE_ATTRIBUTES";
+
+/// The resource, as the standard says: `OTEL_SERVICE_NAME` takes precedence over the attributes of the environment, and those
+/// over `service` and the version of this program. The SDK prefers the attributes, and does not decode them.
+fn resource(service: &'static str, variable: &impl Fn(&str) -> Option<String>) -> Resource {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let given = set(RESOURCE_ATTRIBUTES).map_or(Ok(Vec::new()), |text| attributes(&text));
+    let given = given.unwrap_or_else(|problem| {
+        tracing::warn!(
+            "{RESOURCE_ATTRIBUTES} is ignored: {problem}; write name=value,name=value, with %2C for a comma in a value"
+        );
+        Vec::new()
+    });
+    let name = set("OTEL_SERVICE_NAME").map(|name| KeyValue::new("service.name", name));
+    // Of two with one name the later one counts.
+    Resource::builder_empty()
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_attribute(KeyValue::new("service.name", service))
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attributes(given)
+        .with_attributes(name)
+        .build()
+}
+
+/// The attributes of a variable. Errors: one of them cannot be read, which makes all of them void by the standard.
+fn attributes(text: &str) -> Result<Vec<KeyValue>, &'static str> {
+    let decoded = |part: &str| {
+        let decoded = percent_decode_str(part.trim()).decode_utf8();
+        decoded
+            .map(Cow::into_owned)
+            .map_err(|_| "a name or a value is not UTF-8")
+    };
+    let entries = text.split(',').filter(|entry| !entry.trim().is_empty());
+    let read = entries.map(|entry| -> Result<KeyValue, &'static str> {
+        let (name, value) = entry.split_once('=').ok_or("an entry has no =")?;
+        Ok(KeyValue::new(decoded(name)?, decoded(value)?))
+    });
+    read.collect()
 }
 
 impl Sink for OtlpSink {
@@ -204,6 +235,8 @@ fn key_value((name, value): Attribute) -> KeyValue {
 struct CollectorClient {
     client: reqwest::Client,
     runtime: Handle,
+    /// Since when spans are lost.
+    lost_since: Mutex<Option<Instant>>,
 }
 
 impl CollectorClient {
@@ -222,14 +255,52 @@ impl CollectorClient {
         Ok(Self {
             client,
             runtime: Handle::current(),
+            lost_since: Mutex::default(),
         })
     }
+
+    /// Notes how an export ended; a change has a line in the log.
+    fn note(&self, collector: &str, problem: Option<String>) {
+        let mut lost_since = self.lost_since.lock().unwrap_or_else(PoisonError::into_inner);
+        match (problem, *lost_since) {
+            (Some(error), None) => {
+                *lost_since = Some(Instant::now());
+                tracing::warn!(collector, error, "spans are lost: the collector does not take them");
+            }
+            (None, Some(since)) => {
+                *lost_since = None;
+                tracing::info!(
+                    collector,
+                    seconds = since.elapsed().as_secs(),
+                    "spans are exported again"
+                );
+            }
+            (Some(_), Some(_)) | (None, None) => {}
+        }
+    }
+}
+
+/// The address of a collector without what may be a credential: user, path and query.
+fn address(uri: &http::Uri) -> String {
+    let (scheme, host) = (uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default());
+    let port = uri.port_u16().map(|port| format!(":{port}")).unwrap_or_default();
+    format!("{scheme}://{host}{port}")
+}
+
+/// The cause at the root of an error, without the address.
+fn cause(error: &reqwest::Error) -> String {
+    let mut cause = error.source();
+    while let Some(below) = cause.and_then(std::error::Error::source) {
+        cause = Some(below);
+    }
+    cause.map_or_else(|| "no answer".to_owned(), ToString::to_string)
 }
 
 #[async_trait]
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
         let client = self.client.clone();
+        let collector = address(request.uri());
         let sent = self.runtime.spawn(async move {
             let mut answer = client.execute(request.try_into()?).await?;
             let mut body = BytesMut::new();
@@ -242,14 +313,70 @@ impl HttpClient for CollectorClient {
             *response.headers_mut() = std::mem::take(answer.headers_mut());
             Ok::<_, reqwest::Error>(response)
         });
+        let sent = sent.await?;
+        self.note(
+            &collector,
+            match &sent {
+                Ok(response) if response.status().is_success() => None,
+                Ok(response) => Some(format!("status {}", response.status().as_u16())),
+                Err(error) if error.is_timeout() => Some("no answer in time".to_owned()),
+                Err(error) => Some(cause(error)),
+            },
+        );
         // Without the address: it may hold a credential.
-        sent.await?.map_err(|error| Box::new(error.without_url()) as HttpError)
+        sent.map_err(|error| Box::new(error.without_url()) as HttpError)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_has_the_name_of_its_own_variable_and_attributes_are_decoded() {
+        for (name, attributes, expected) in [
+            (None, None, ("knack-dev", None)),
+            (Some(""), Some(""), ("knack-dev", None)),
+            (
+                None,
+                Some("service.name=shop,team=a%2Cb%3D%C3%A4"),
+                ("shop", Some("a,b=ä")),
+            ),
+            (
+                Some("till"),
+                Some(" service.name = shop , team = a%20b ,"),
+                ("till", Some("a b")),
+            ),
+            (Some("till"), Some("team=a,stray"), ("till", None)),
+            (None, Some("service.name=shop,team=%FF"), ("knack-dev", None)),
+        ] {
+            let resource = resource("knack-dev", &|variable: &str| {
+                let value = match variable {
+                    "OTEL_SERVICE_NAME" => name,
+                    RESOURCE_ATTRIBUTES => attributes,
+                    _ => None,
+                };
+                value.map(str::to_owned)
+            });
+            let get = |name: &'static str| resource.get(&name.into()).map(|value| value.to_string());
+            let found = (get("service.name"), get("team"));
+            let expected = (Some(expected.0.to_owned()), expected.1.map(str::to_owned));
+            assert_eq!(found, expected, "{name:?} {attributes:?}");
+            assert_eq!(get("service.version").as_deref(), Some(env!("CARGO_PKG_VERSION")));
+            assert_eq!(get("telemetry.sdk.language").as_deref(), Some("rust"));
+        }
+    }
+
+    #[test]
+    fn the_log_has_no_credential_of_a_collectors_address() {
+        for (uri, expected) in [
+            ("http://name:word@c:4318/v1/traces?key=word", "http://c:4318"),
+            ("https://c.example/word/v1/traces", "https://c.example"),
+            ("http://[::1]:4318/", "http://[::1]:4318"),
+        ] {
+            assert_eq!(address(&uri.parse().unwrap()), expected);
+        }
+    }
 
     #[test]
     fn a_collector_must_be_named_and_spoken_to_as_this_program_can() {
