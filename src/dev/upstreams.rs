@@ -73,7 +73,7 @@ impl UpstreamArgs {
             let url = url.unwrap_or_else(|| api.default_url().to_owned());
             let url = BaseUrl::parse(&url).map_err(|error| {
                 let (api, example) = (api.as_str(), api.default_url());
-                anyhow::anyhow!("upstream {api}: {url:?} is {error}; write for example {example}")
+                anyhow::anyhow!("upstream {api}: the configured address is {error}; write for example {example}")
             })?;
             bases.insert(api, ProviderEndpoint { url, key });
         }
@@ -105,5 +105,27 @@ mod tests {
             key: Some(HeaderValue::from_static("sk-own")),
         };
         assert_eq!(bases, BTreeMap::from([(Api::Anthropic, public)]));
+    }
+
+    /// Basic authentication would go with every path, also with those that callers may not use a key for.
+    #[test]
+    fn an_address_with_a_password_ends_the_start_and_is_not_repeated() {
+        let runtime = RuntimeSettings::default();
+        for (flag, all) in [
+            (Some("http://name:word@host/v1"), None),
+            (None, Some("https://name:word@host")),
+        ] {
+            let arguments = UpstreamArgs {
+                upstream: all.map(str::to_owned),
+                upstream_openai: flag.map(str::to_owned),
+                ..UpstreamArgs::default()
+            };
+            let error = arguments.bases(&runtime, None, |_| None).unwrap_err().to_string();
+            assert!(
+                error.contains("upstream openai") && error.contains("a user name or a password"),
+                "{error}"
+            );
+            assert!(!error.contains("word@") && !error.contains("host"), "{error}");
+        }
     }
 }
