@@ -21,7 +21,6 @@ mod uploads;
 mod upstreams;
 pub mod watch;
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,7 +62,7 @@ use knack_execution::environments::Environments;
 use knack_execution::{Capabilities, Executor, Language};
 use knack_gateway::catalog::{LastGood, LiveCatalog, ReportLevel, RuntimeSettings, Snapshot};
 use knack_gateway::files::user_files::{Bounds, Clock, UserFiles};
-use knack_gateway::files::{FILES_FOLDER_REFUSED, FILES_QUOTA_BYTES, FileStore};
+use knack_gateway::files::{FILES_FOLDER_REFUSED, FILES_QUOTA_BYTES, FileStore, private};
 use knack_gateway::http_server::budget::{BodyTimes, Requests};
 use knack_gateway::http_server::server;
 use knack_gateway::model_calls::inject::Materials;
@@ -325,19 +324,11 @@ fn files_folder(named: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
     let Some(folder) = named.or_else(of_user) else {
         return none("neither XDG_STATE_HOME nor HOME is an absolute path");
     };
-    match create_folder(&folder) {
+    match private::create_folder(&folder) {
         Ok(()) => Ok(Some(folder)),
         Err(error) if !chosen => none(&format!("{}: {error}", folder.display())),
         Err(error) => Err(error).with_context(|| format!("--files-dir {}", folder.display())),
     }
-}
-
-/// Creates a folder that is not there.
-fn create_folder(folder: &Path) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => std::io::Error::new(ErrorKind::NotADirectory, "is a file; name a folder"),
-        _ => error,
-    })
 }
 
 /// The folders that are searched for skills. Never those that runs or requests write to: a skill that appears there was
@@ -345,10 +336,10 @@ fn create_folder(folder: &Path) -> std::io::Result<()> {
 fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search> {
     let given = args.config.read(|name| std::env::var(name).ok())?;
     if let Some(record) = &args.record {
-        create_folder(record).with_context(|| format!("--record {}", record.display()))?;
+        private::create_folder(record).with_context(|| format!("--record {}", record.display()))?;
     }
     if let Some(registry) = &args.registry {
-        create_folder(registry).with_context(|| format!("--registry {}", registry.display()))?;
+        private::create_folder(registry).with_context(|| format!("--registry {}", registry.display()))?;
     }
     let never = files_folder.into_iter().chain(args.record.as_deref());
     let search = Search::of(args.paths.clone()).never_below(never.chain(args.registry.as_deref()));

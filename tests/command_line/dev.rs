@@ -1,6 +1,8 @@
 //! `knack dev`: start, refusals, where requests go, what is recorded.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -42,6 +44,10 @@ async fn what_cannot_be_served_is_refused_before_anything_starts() {
         (&["--listen", "0.0.0.0:4141"][..], "loopback addresses only"),
         (&["--upstream", "ftp://x"], "not an http or https URL"),
         (&["--upstream", "not a url"], "is not a URL"),
+        (
+            &["--upstream-openai", "http://name:word@host/v1"],
+            "a user name or a password",
+        ),
         (&["--upstream", "mock=none.yaml"], "the script cannot be read"),
         (&["--allow-env", "always:OPENAI_API_KEY"], "OPENAI_API_KEY"),
         (
@@ -347,6 +353,8 @@ async fn recordings_hold_the_bodies_before_and_after_and_no_credential() {
     let mut program = Program::start(folder(FILES), &arguments, &[]).await;
     let answer = program.post("/v1/chat/completions", &hello(), &[]).await;
     program.stop().await;
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&program.path("bodies")), 0o700, "only for its user");
     let mut recorded: BTreeMap<String, String> = BTreeMap::new();
     for entry in std::fs::read_dir(program.path("bodies")).unwrap() {
         let entry = entry.unwrap();
@@ -354,6 +362,7 @@ async fn recordings_hold_the_bodies_before_and_after_and_no_credential() {
         let name = entry.file_name().into_string().unwrap();
         let (request, what) = name.split_once('.').unwrap();
         assert!(request.starts_with("0001-"), "{name}");
+        assert_eq!(mode(&entry.path()), 0o600, "{name}");
         recorded.insert(what.to_owned(), std::fs::read_to_string(entry.path()).unwrap());
     }
     let names: Vec<&str> = recorded.keys().map(String::as_str).collect();

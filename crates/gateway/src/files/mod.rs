@@ -6,6 +6,7 @@ pub(crate) mod answer_container;
 pub(crate) mod contents;
 pub(crate) mod delivered;
 pub mod file_url;
+pub mod private;
 pub(crate) mod request_files;
 pub(crate) mod temporary;
 pub mod user_files;
@@ -342,9 +343,9 @@ pub(crate) async fn write_folder(
         }
         let path = target.join(relative);
         if let Some(parent) = path.parent() {
-            tokio::fs::create_dir_all(parent).await?;
+            private::create_folder_aside(parent).await?;
         }
-        tokio::fs::write(&path, bytes).await?;
+        private::write(&path, bytes).await?;
     }
     Ok(target)
 }

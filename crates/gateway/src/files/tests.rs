@@ -1,3 +1,5 @@
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 
 const A: KeyedHash = [1; 32];
@@ -111,7 +113,11 @@ async fn names_that_leave_the_folder_are_refused() {
     write_folder(folder.path(), "resp_1", &[file("out/a.txt", "x")])
         .await
         .unwrap();
-    assert!(folder.path().join("resp_1/out/a.txt").exists());
+    // They hold what runs made of their inputs.
+    for (path, mode) in [("resp_1", 0o700), ("resp_1/out", 0o700), ("resp_1/out/a.txt", 0o600)] {
+        let there = std::fs::metadata(folder.path().join(path)).unwrap();
+        assert_eq!(there.permissions().mode() & 0o777, mode, "{path}");
+    }
     for name in ["../x", "/etc/x", "a/../../x"] {
         assert!(
             write_folder(folder.path(), "resp_1", &[file(name, "x")]).await.is_err(),

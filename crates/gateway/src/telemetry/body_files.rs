@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::files::private;
+
 /// Bodies that wait to be written. A slow disk loses recordings, never requests.
 const QUEUE: usize = 256;
 
@@ -35,7 +37,7 @@ pub struct Recording {
 impl BodyRecorder {
     /// Records into `folder`, which is created. Must be called within a tokio runtime.
     pub fn start(folder: PathBuf) -> std::io::Result<Self> {
-        std::fs::create_dir_all(&folder)?;
+        private::create_folder(&folder)?;
         let (queue, mut waiting) = mpsc::channel(QUEUE);
         tokio::spawn(async move {
             while let Some(item) = waiting.recv().await {
@@ -46,7 +48,7 @@ impl BodyRecorder {
                         continue;
                     }
                 };
-                if let Err(error) = tokio::fs::write(folder.join(&name), &body).await {
+                if let Err(error) = private::write(&folder.join(&name), &body).await {
                     tracing::warn!(%error, name, "recording a body failed");
                 }
             }
