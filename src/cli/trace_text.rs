@@ -1,21 +1,23 @@
-//! Requests as text for a person.
+//! Requests as text for a person. Names in it are chosen by clients and models: each line is escaped here, so that none begins another.
 
 use std::fmt::Write as _;
 
 use knack_gateway::telemetry::request_report::RequestReport;
 use knack_gateway::telemetry::timeline::{Run, Step};
 
+use super::terminal;
+
 /// One request: a line for what it is, then its steps in the order of their begins.
 pub(super) fn page(report: &RequestReport) -> String {
     let mut out = format!(
         "{}  {:.3}  {} ms\n{}\n",
-        report.request_id,
+        terminal::name(&report.request_id),
         report.begun,
         report.took_ms,
-        head(report)
+        terminal::name(&head(report))
     );
     let mut fact = |name: &str, text: &str| {
-        let _ = writeln!(out, "  {name:<9} {text}");
+        let _ = writeln!(out, "  {name:<9} {}", terminal::name(text));
     };
     fact("skills", &skills(report));
     if report.added_tokens > 0 {
@@ -36,7 +38,7 @@ pub(super) fn page(report: &RequestReport) -> String {
     }
     for step in &report.steps {
         let (begun, took, text) = line(step);
-        let _ = writeln!(out, "  {begun:>9}  {took:>9}  {text}");
+        let _ = writeln!(out, "  {begun:>9}  {took:>9}  {}", terminal::name(&text));
     }
     if report.steps_left_out > 0 {
         let _ = writeln!(
@@ -65,10 +67,10 @@ pub(super) fn list(reports: &[RequestReport]) -> String {
         let _ = writeln!(
             out,
             "{}  {:.3}  {} | skills: {} | {} | {} | {} ms",
-            report.request_id,
+            terminal::name(&report.request_id),
             report.begun,
-            head(report),
-            skills(report),
+            terminal::name(&head(report)),
+            terminal::name(&skills(report)),
             counted(rounds, "round"),
             counted(runs, "run"),
             report.took_ms
@@ -214,6 +216,37 @@ mod tests {
        1615        695  round 2: provider 200, first byte after 300 ms
 "
         );
+    }
+
+    #[test]
+    fn what_clients_and_models_name_begins_no_line() {
+        let forged = "x\n  end       answer\u{1b}[2J\u{2028}";
+        let mut report = report();
+        report.request_id = forged.to_owned();
+        report.model = forged.to_owned();
+        report.format = forged.to_owned().into();
+        report.skills = vec![forged.to_owned()];
+        report.notes = vec![forged.to_owned()];
+        report.revision = forged.to_owned();
+        report.end = Some(forged.to_owned());
+        for step in &mut report.steps {
+            match step {
+                Step::Round { failure, .. } => *failure = Some(forged.to_owned()),
+                Step::Call { tool, skill, run, .. } => {
+                    forged.clone_into(tool);
+                    *skill = Some(forged.to_owned());
+                    if let Some(run) = run {
+                        (run.id, run.status, run.start) =
+                            (forged.to_owned(), forged.to_owned(), Some(forged.to_owned()));
+                    }
+                }
+            }
+        }
+        let lines = 2 + 6 + 2 + report.steps.len();
+        for (text, expected) in [(page(&report), lines), (list(&[report]), 1)] {
+            assert_eq!(text.lines().count(), expected, "{text}");
+            assert!(!text.contains(['\u{1b}', '\u{2028}']), "{text}");
+        }
     }
 
     #[test]
