@@ -12,6 +12,7 @@ use http::{HeaderMap, Method, Response, Uri};
 use knack_gateway::Gateway;
 use knack_gateway::callers::caller;
 use knack_gateway::catalog::{PackageNames, Snapshot};
+use knack_gateway::http_server::request_id::RequestId;
 use knack_gateway::runs::ad_hoc::AdHocRuns;
 use knack_gateway::runs::run_history::RunHistory;
 use knack_gateway::skills_api::skill_calls::{SkillCalls, SkillPaces};
@@ -99,12 +100,14 @@ impl DevUploads {
     }
 
     async fn respond(&self, call: ApiCall, parts: &Parts, body: Bytes, base: &Arc<Snapshot>) -> Response<Bytes> {
+        let request_id = RequestId::of(&parts.extensions);
         let owner = self.owner(parts);
         // Without one the answer is 401, which costs nothing.
         let address = caller::unchecked_address(parts);
-        let admitted = owner
-            .as_ref()
-            .map(|owner| self.calls.admit(&call, &parts.method, owner.as_str(), address));
+        let admitted = owner.as_ref().map(|owner| {
+            self.calls
+                .admit(&call, &parts.method, owner.as_str(), address, &request_id)
+        });
         let _admitted = match admitted.transpose() {
             Ok(admitted) => admitted,
             Err(refused) => return *refused,
@@ -114,6 +117,7 @@ impl DevUploads {
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers.clone(),
             body,
+            request_id,
         };
         if asked.call == ApiCall::OmniRoute(OmniRoute::Execute) {
             let runs = AdHocRuns {

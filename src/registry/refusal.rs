@@ -20,7 +20,7 @@ pub(super) fn status_of(refusal: &HubRefusal) -> StatusCode {
 }
 
 /// A refusal in the dialect of the call.
-pub(super) fn denied(call: &ApiCall, refusal: &HubRefusal) -> Response<Bytes> {
+pub(super) fn denied(call: &ApiCall, refusal: &HubRefusal, request_id: &str) -> Response<Bytes> {
     let denial = match refusal.code {
         RefusalCode::Unauthenticated => Denial::NoCredential,
         RefusalCode::Throttled | RefusalCode::TooManyRequests => Denial::Throttled,
@@ -30,7 +30,13 @@ pub(super) fn denied(call: &ApiCall, refusal: &HubRefusal) -> Response<Bytes> {
         RefusalCode::Unavailable => Denial::Unavailable,
         _ => Denial::Invalid,
     };
-    deny(call, denial, refusal.message.clone(), refusal.retry_after_seconds)
+    deny(
+        call,
+        denial,
+        refusal.message.clone(),
+        refusal.retry_after_seconds,
+        request_id,
+    )
 }
 
 #[cfg(test)]
@@ -54,7 +60,7 @@ mod tests {
         ] {
             let refusal = HubRefusal::new(code, "why");
             assert_eq!(status_of(&refusal), status, "{code:?}");
-            assert_eq!(denied(&call, &refusal).status(), status, "{code:?}");
+            assert_eq!(denied(&call, &refusal, "req_1").status(), status, "{code:?}");
         }
     }
 }

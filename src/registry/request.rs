@@ -14,6 +14,7 @@ use knack_registry::{ApiCall, ApiRequest, Dialect, OmniRoute, Owner, Registry as
 use knack_serving::probes::Probes as _;
 use knack_serving::sources::{Pace, SourcePermit};
 use knack_vocabulary::HEADER_CLIENT;
+use uuid::Uuid;
 
 use super::caller::authenticate;
 use super::caller_store::CallerStore;
@@ -43,7 +44,11 @@ const NAMESPACES: &str = "/namespaces/";
 pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Request) -> Response<Body> {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let unknown = |text: &str| no_such_path(&method, request.uri(), request.headers(), text).map(Body::from);
+    let id = format!("req_knack_{}", Uuid::now_v7().simple());
+    let unknown = |text: &str| {
+        let asked = (&method, request.uri(), request.headers());
+        no_such_path(asked, text, &id).map(Body::from)
+    };
     let (named, bare) = match namespace_of(&path) {
         Ok((named, bare)) => (named, bare.to_owned()),
         Err(text) => return unknown(&text),
@@ -53,26 +58,22 @@ pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Req
         state
             .metrics
             .answered("discovery", response.status().as_u16(), begun.elapsed().as_secs_f64());
-        log((&method, &path), &response, (begun, &who));
+        log((&method, &path), &response, (begun, &who, &id));
         return response.map(Body::from);
     }
     let Some(call) = route(&method, &bare, request.uri().query(), request.headers()) else {
         return unknown("no such skill, or not a path of a Skills API; ids of uploaded skills start with skill_knack_");
     };
-    let (who, response) = respond(&state, &call, named, request).await;
+    let (who, response) = respond(&state, (&call, &id), named, request).await;
     let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
     state.metrics.answered(api_of(&call), status, seconds);
-    log((&method, &path), &response, (begun, &who));
+    log((&method, &path), &response, (begun, &who, &id));
     response.map(Body::from)
 }
 
 /// The line of a request in the log.
-fn log((method, path): (&Method, &str), response: &Response<Bytes>, (begun, who): (Instant, &str)) {
+fn log((method, path): (&Method, &str), response: &Response<Bytes>, (begun, who, id): (Instant, &str, &str)) {
     let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
-    let id = ["request-id", "x-request-id"]
-        .iter()
-        .find_map(|name| response.headers().get(*name));
-    let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
     tracing::info!(request_id = id, %method, path, status, seconds, caller = who, "answered");
 }
 
@@ -127,22 +128,23 @@ fn demand_served(state: &RegistryState, namespace: &str) -> Result<(), HubRefusa
 /// The caller's name for the log, and the answer.
 async fn respond(
     state: &Arc<RegistryState>,
-    call: &ApiCall,
+    (call, id): (&ApiCall, &str),
     named: Option<String>,
     request: Request,
 ) -> (String, Response<Bytes>) {
     let (parts, body) = request.into_parts();
     let caller = match authenticate(&state.callers, &parts).await {
         Ok(caller) => caller,
-        Err(refusal) => return (String::new(), denied(call, &refusal)),
+        Err(refusal) => return (String::new(), denied(call, &refusal, id)),
     };
-    let answered = answer_caller(state, call, (&caller, named), (parts, body)).await;
-    (caller.name(), answered.unwrap_or_else(|refusal| denied(call, &refusal)))
+    let answered = answer_caller(state, (call, id), (&caller, named), (parts, body)).await;
+    let answered = answered.unwrap_or_else(|refusal| denied(call, &refusal, id));
+    (caller.name(), answered)
 }
 
 async fn answer_caller(
     state: &Arc<RegistryState>,
-    call: &ApiCall,
+    (call, id): (&ApiCall, &str),
     (caller, named): (&Caller, Option<String>),
     (parts, body): (Parts, Body),
 ) -> Result<Response<Bytes>, HubRefusal> {
@@ -161,6 +163,7 @@ async fn answer_caller(
         query: parts.uri.query().map(str::to_owned),
         headers: parts.headers,
         body: held.bytes.clone(),
+        request_id: id.to_owned(),
     };
     let store = Arc::new(CallerStore::new(Arc::clone(&state.shared), caller.clone()));
     let mut apis = Apis::new(Arc::clone(&store) as Arc<_>, &state.reader);

@@ -13,6 +13,7 @@ use knack_gateway::callers::client_auth::{ClientAccess, ClientAuth};
 use knack_gateway::callers::tenants::Tenants;
 use knack_gateway::catalog::remote::Blobs;
 use knack_gateway::http_server::budget::BodyTimes;
+use knack_gateway::telemetry::timeline::Step;
 use knack_memory::MemoryBudget;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
@@ -118,6 +119,23 @@ async fn a_client_is_offered_the_tools_and_texts_that_models_get() {
     // Without naming, as a host's model is told at the start.
     knack.send(knack.chat(&body)).await;
     assert_eq!(knack.upstream()["messages"][0]["content"], opened["instructions"]);
+}
+
+#[tokio::test]
+async fn a_call_has_one_id_everywhere_and_its_run_is_a_step() {
+    let knack = running().await;
+    for (name, status) in [("run_code", Some("success")), ("no_such_tool", None)] {
+        let params = json!({"name": name, "arguments": {"code": "print(1)"}});
+        let answer = send(request(&knack, "tools/call", &params)).await;
+        let id = answer.headers["x-knack-request-id"].to_str().unwrap();
+        let report = knack.gateway.recent.find(id).unwrap();
+        let [Step::Call { tool, failed, run, .. }] = &report.steps[..] else {
+            panic!("{:?}", report.steps);
+        };
+        assert_eq!((tool.as_str(), *failed), (name, Some(status.is_none())));
+        assert_eq!(run.as_ref().map(|run| run.status.as_str()), status);
+        assert!(knack.lines.text().contains(id));
+    }
 }
 
 #[tokio::test]

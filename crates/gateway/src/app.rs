@@ -14,6 +14,7 @@ use knack_wire::{Fault, Route, route};
 use super::state::{Gateway, HostPolicy};
 use crate::files::user_files;
 use crate::http_server::fault::{error_format, fault, named};
+use crate::http_server::request_id::RequestId;
 use crate::http_server::{host_guard, own_routes};
 use crate::model_calls::{model, stored};
 use crate::providers::provider::Api;
@@ -57,8 +58,8 @@ async fn metrics_are_elsewhere() -> (StatusCode, &'static str) {
     )
 }
 
-/// Refuses foreign hosts and web pages before anything reads the request, and gives every answer a name.
-async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+/// Refuses foreign hosts and web pages before anything reads the request, and gives every request its id, which its answer has too.
+async fn guard(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Response {
     if gateway.host_policy == HostPolicy::LocalOnly
         && let Err(reason) = host_guard::check(request.headers(), request.uri())
     {
@@ -70,7 +71,9 @@ async fn guard(State(gateway): State<Arc<Gateway>>, request: Request, next: Next
             error_format(&request),
         );
     }
-    named(next.run(request).await)
+    let id = RequestId::now();
+    request.extensions_mut().insert(id.clone());
+    named(next.run(request).await, id.as_str())
 }
 
 /// All other paths: a model call, or another API of the provider. Each is boxed, so that none carries the state of another.

@@ -53,6 +53,11 @@ impl Message {
         serde_json::from_slice(body).unwrap_or_default()
     }
 
+    /// The name of its method.
+    pub(crate) fn method(&self) -> &str {
+        self.method.as_deref().unwrap_or_default()
+    }
+
     /// Whether it opens a session.
     pub(crate) fn is_initialize(&self) -> bool {
         self.method.as_deref() == Some("initialize")

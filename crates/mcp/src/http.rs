@@ -12,12 +12,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use knack_gateway::callers::caller;
 use knack_gateway::http_server::fault::{MCP_PATH, REFUSED, body_fault, mcp_error, mcp_fault};
+use knack_gateway::http_server::request_id::RequestId;
+use knack_gateway::telemetry::request_report::cut_copy;
 use knack_gateway::{Cancellations, Gateway, HostPolicy};
 use knack_registry::weigh_json;
 use knack_wire::Fault;
 use knack_wire::history::Caller;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::call_context::CallContext;
@@ -74,15 +77,20 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
 async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let gateway = &shared.gateway;
     let (mut parts, body) = request.into_parts();
+    let id = RequestId::of(&parts.extensions);
+    let refused = |status, text: &str| {
+        log_refusal((&id, ""), status, REFUSED);
+        refuse(status, text)
+    };
     if let Some(why) = of_a_page(gateway, &parts.headers) {
-        return refuse(403, why);
+        return refused(403, why);
     }
     let secret = gateway.secret.current();
     let caller = caller::identify(&secret, &parts.headers, &parts.uri);
     let counted = caller::counted_beside(&caller, &secret, &parts);
     let key = counted.bucket();
     let Some(slot) = shared.slots.take(key) else {
-        return refuse(
+        return refused(
             429,
             "Too many requests of this caller at once; try again when one has ended.",
         );
@@ -91,11 +99,11 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         Ok(held) => held,
         Err(error) => {
             let fault = body_fault(error);
-            return refuse(fault.status, &fault.message);
+            return refused(fault.status, &fault.message);
         }
     };
     if let Err(error) = weigh_json(&held.bytes) {
-        return refuse(400, &format!("The request is {error}."));
+        return refused(400, &format!("The request is {error}."));
     }
     let (served, snapshot) = gateway.served_to(&parts).await;
     let mcp_catalog = shared.mcp_catalogs.of(snapshot).await;
@@ -108,12 +116,13 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         body: held.bytes.clone(),
     });
     let response = answer(&shared, &counted, parts, &held.bytes).await;
+    let response = noted(response, (&id, &held.bytes)).await;
     let size = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
     let sent = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX));
     // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
     // the text and the files that one result carries, for as many requests as a caller has slots.
     if sent.is_err() && !called.load(Ordering::Relaxed) {
-        return refuse(
+        return refused(
             503,
             "The gateway holds too many large answers at this moment; try again in a second.",
         );
@@ -126,6 +135,40 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
             frame
         }))
     })
+}
+
+/// An answer, with a line in the log if it is an error: the code alone, since the text repeats what the client sent.
+async fn noted(response: Response, (id, asked): (&str, &Bytes)) -> Response {
+    #[derive(Deserialize)]
+    struct Answer {
+        error: Option<ErrorCode>,
+    }
+    #[derive(Deserialize)]
+    struct ErrorCode {
+        code: i32,
+    }
+    let size = http_body::Body::size_hint(response.body()).exact();
+    if size.is_none_or(|size| size > REFUSAL_MAX_BYTES as u64) {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let body = to_bytes(body, REFUSAL_MAX_BYTES).await.unwrap_or_default();
+    let answer = serde_json::from_slice::<Answer>(&body).ok();
+    if let Some(error) = answer.and_then(|answer| answer.error) {
+        log_refusal((id, Message::read(asked).method()), parts.status.as_u16(), error.code);
+    }
+    Response::from_parts(parts, Body::from(body))
+}
+
+/// The line for a request that is refused; the SDK's own lines have the whole request.
+fn log_refusal((request_id, method): (&str, &str), status: u16, code: i32) {
+    tracing::info!(
+        request_id,
+        method = cut_copy(method),
+        status,
+        code,
+        "MCP request refused"
+    );
 }
 
 /// The answer of the transport. A request that its client cancels is dropped, as if the client had left.
@@ -163,7 +206,7 @@ fn of_a_page(gateway: &Gateway, headers: &HeaderMap) -> Option<&'static str> {
         .then_some("Web pages may not call this server; call it from a program.")
 }
 
-/// Bytes of a refusal of the transport: a sentence.
+/// Bytes of a refusal: a sentence. What is longer is a result.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;
 /// JSON-RPC's code of what is no JSON.
 const PARSE_ERROR: i32 = -32_700;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use knack_gateway::Gateway;
+use knack_gateway::telemetry::request_report::cut_copy;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CustomRequest, CustomResult, DiscoverResult, ErrorCode,
     GetSkillRequestParams, GetSkillResult, Implementation, InitializeRequestParams, InitializeResult,
@@ -133,7 +134,7 @@ impl ServerHandler for Server {
         match asked.mcp_catalog.content(&request.uri) {
             Some(content) => Ok(ReadResourceResult::new(vec![content]).into()),
             None => Err(ErrorData::resource_not_found(
-                format!("no skill served here has a file {}", request.uri),
+                format!("no skill served here has a file {}", cut_copy(&request.uri)),
                 None,
             )),
         }
@@ -160,10 +161,10 @@ impl ServerHandler for Server {
     ) -> Result<GetSkillResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
         let skill = asked.mcp_catalog.skills.iter().find(|skill| skill.uri == request.uri);
-        skill
-            .cloned()
-            .map(GetSkillResult::new)
-            .ok_or_else(|| ErrorData::invalid_params(format!("no skill served here has the URI {}", request.uri), None))
+        skill.cloned().map(GetSkillResult::new).ok_or_else(|| {
+            let text = format!("no skill served here has the URI {}", cut_copy(&request.uri));
+            ErrorData::invalid_params(text, None)
+        })
     }
 
     async fn on_custom_request(
@@ -176,7 +177,7 @@ impl ServerHandler for Server {
             let text = format!("params: a member that {method} requires is missing, or one has the wrong type");
             ErrorData::invalid_params(text, None)
         } else {
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, cut_copy(&method), None)
         })
     }
 }

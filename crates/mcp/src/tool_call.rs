@@ -4,6 +4,7 @@ use ::http::header;
 use ::http::request::Parts;
 use knack_gateway::Gateway;
 use knack_gateway::files::file_url::file_url;
+use knack_gateway::http_server::request_id::RequestId;
 use knack_gateway::runs::direct::Direct;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolRequestParams, CallToolResult};
@@ -27,12 +28,13 @@ pub(crate) async fn call_tool(
         plan: &asked.mcp_catalog.plan,
         executor: &asked.executor,
         headers: &parts.headers,
+        request_id: RequestId::of(&parts.extensions),
         format: "mcp",
         history: gateway.history.clone(),
         identity: None,
     };
     let arguments = serde_json::Value::Object(params.arguments.unwrap_or_default()).to_string();
-    let (request_id, outcome) = direct
+    let (files_id, outcome) = direct
         .call(
             params.name.into_owned(),
             context.id.to_string(),
@@ -42,7 +44,7 @@ pub(crate) async fn call_tool(
         .await;
     let base = gateway.public_url.clone().unwrap_or_else(|| called(parts));
     answer::result(outcome, |name| {
-        file_url(Some(&base), &request_id, name).unwrap_or_default()
+        file_url(Some(&base), &files_id, name).unwrap_or_default()
     })
 }
 

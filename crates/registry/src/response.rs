@@ -4,7 +4,6 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_skill::agent_flow::ApiError;
 use serde_json::Value;
-use uuid::Uuid;
 
 use crate::answer::{Answer, ApiOutcome, Refusal, RefusalKind};
 use crate::route::{ApiCall, BETA, Dialect, route};
@@ -34,16 +33,26 @@ pub enum Denial {
 }
 
 /// 404: a path that no API here has, or one about a skill that is not kept here, in the shape of the API that it would be of.
-pub fn no_such_path(method: &Method, uri: &Uri, headers: &HeaderMap, text: &str) -> Response<Bytes> {
+pub fn no_such_path(
+    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+    text: &str,
+    request_id: &str,
+) -> Response<Bytes> {
     let refusal = Refusal::new(RefusalKind::NotFound, "", text);
     match route(method, uri.path(), uri.query(), headers) {
-        Some(call) => refuse_call(&call, refusal),
-        None => respond(Dialect::of(headers, BETA), Err(refusal)),
+        Some(call) => refuse_call(&call, refusal, request_id),
+        None => respond(Dialect::of(headers, BETA), Err(refusal), request_id),
     }
 }
 
 /// The answer to a call that is refused, in its dialect. `retry_after`: seconds.
-pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u64>) -> Response<Bytes> {
+pub fn deny(
+    call: &ApiCall,
+    denial: Denial,
+    text: String,
+    retry_after: Option<u64>,
+    request_id: &str,
+) -> Response<Bytes> {
     let (kind, field) = match denial {
         Denial::Invalid => (RefusalKind::Invalid, ""),
         Denial::NoCredential => (RefusalKind::NoCredential, "authorization"),
@@ -53,7 +62,7 @@ pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u6
         Denial::Throttled => (RefusalKind::Throttled, ""),
         Denial::Unavailable => (RefusalKind::Unavailable, ""),
     };
-    let mut response = refuse_call(call, Refusal::new(kind, field, text));
+    let mut response = refuse_call(call, Refusal::new(kind, field, text), request_id);
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }
@@ -61,33 +70,37 @@ pub fn deny(call: &ApiCall, denial: Denial, text: String, retry_after: Option<u6
 }
 
 /// The answer to a call whose request is wrong, in its dialect.
-pub fn refuse(call: &ApiCall, error: ApiError) -> Response<Bytes> {
-    refuse_call(call, error.into())
+pub fn refuse(call: &ApiCall, error: ApiError, request_id: &str) -> Response<Bytes> {
+    refuse_call(call, error.into(), request_id)
 }
 
-fn refuse_call(call: &ApiCall, refusal: Refusal) -> Response<Bytes> {
+fn refuse_call(call: &ApiCall, refusal: Refusal, request_id: &str) -> Response<Bytes> {
     match call {
-        ApiCall::Skills(dialect, _) => respond(*dialect, Err(refusal)),
-        ApiCall::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse),
-        ApiCall::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse),
-        ApiCall::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse),
+        ApiCall::Skills(dialect, _) => respond(*dialect, Err(refusal), request_id),
+        ApiCall::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse, request_id),
+        ApiCall::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse, request_id),
+        ApiCall::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse, request_id),
     }
 }
 
-pub(crate) fn respond(dialect: Dialect, done: Result<ApiOutcome, Refusal>) -> Response<Bytes> {
-    let request_id = request_id();
+/// The answer to a call of a vendor's API, with the id of its request where the SDKs of that API look for it.
+pub(crate) fn respond(dialect: Dialect, done: Result<ApiOutcome, Refusal>, request_id: &str) -> Response<Bytes> {
     let mut response = match done {
         Ok(ApiOutcome::Zip(zip)) => response(200, "application/zip", Bytes::from(zip)),
         Ok(outcome) => response(200, JSON, json(&dialect.show(&outcome))),
-        Err(refusal) => refused(&refusal, &dialect.refuse(&refusal, &request_id)),
+        Err(refusal) => refused(&refusal, &dialect.refuse(&refusal, request_id)),
     };
-    if let Ok(id) = HeaderValue::from_str(&request_id) {
+    if let Ok(id) = HeaderValue::from_str(request_id) {
         response.headers_mut().insert(dialect.request_id_header(), id);
     }
     response
 }
 
-pub(crate) fn respond_json(done: Result<Answer, Refusal>, refuse: fn(&Refusal) -> Value) -> Response<Bytes> {
+pub(crate) fn respond_json(
+    done: Result<Answer, Refusal>,
+    refuse: fn(&Refusal) -> Value,
+    request_id: &str,
+) -> Response<Bytes> {
     let mut response = match done {
         Ok((status, Some(body))) => response(status, JSON, json(&body)),
         Ok((status, None)) => {
@@ -97,14 +110,10 @@ pub(crate) fn respond_json(done: Result<Answer, Refusal>, refuse: fn(&Refusal) -
         }
         Err(refusal) => refused(&refusal, &refuse(&refusal)),
     };
-    if let Ok(id) = HeaderValue::from_str(&request_id()) {
+    if let Ok(id) = HeaderValue::from_str(request_id) {
         response.headers_mut().insert("x-request-id", id);
     }
     response
-}
-
-fn request_id() -> String {
-    format!("req_knack_{}", Uuid::now_v7().simple())
 }
 
 fn response(status: u16, media_type: &'static str, body: Bytes) -> Response<Bytes> {
@@ -182,11 +191,11 @@ mod tests {
             ),
             ("/namespaces/A_b/api/skills?q=x", &plain, "/error", "x-request-id"),
         ] {
-            let answer = no_such_path(&Method::GET, &Uri::from_static(uri), headers, "why");
+            let answer = no_such_path((&Method::GET, &Uri::from_static(uri), headers), "why", "req_1");
             let body: Value = serde_json::from_slice(answer.body()).unwrap();
             assert_eq!(answer.status(), 404, "{uri}");
             assert_eq!(body.pointer(text_at), Some(&"why".into()), "{uri}: {body}");
-            assert!(answer.headers().contains_key(id), "{uri}");
+            assert_eq!(answer.headers()[id], "req_1", "{uri}");
         }
     }
 
@@ -205,11 +214,11 @@ mod tests {
         ] {
             let refusal = || Err(Refusal::new(kind, "", "why"));
             for answer in [
-                respond(Dialect::OpenAi, refusal()),
-                respond(Dialect::Anthropic { beta: false }, refusal()),
-                respond_json(refusal_json(kind), agent_flow::refuse),
-                respond_json(refusal_json(kind), omniroute::refuse),
-                respond_json(refusal_json(kind), litellm::refuse),
+                respond(Dialect::OpenAi, refusal(), "req_1"),
+                respond(Dialect::Anthropic { beta: false }, refusal(), "req_1"),
+                respond_json(refusal_json(kind), agent_flow::refuse, "req_1"),
+                respond_json(refusal_json(kind), omniroute::refuse, "req_1"),
+                respond_json(refusal_json(kind), litellm::refuse, "req_1"),
             ] {
                 let says = answer.headers().contains_key(header::RETRY_AFTER);
                 assert_eq!(says, matches!(answer.status().as_u16(), 429 | 503), "{kind:?}");
@@ -250,7 +259,7 @@ mod tests {
                 (Denial::Throttled, 429, false),
                 (Denial::Unavailable, 503, false),
             ] {
-                let answer = deny(&call, denial, "why".to_owned(), Some(2));
+                let answer = deny(&call, denial, "why".to_owned(), Some(2), "req_1");
                 let body: Value = serde_json::from_slice(answer.body()).unwrap();
                 let text = body.pointer(text_at).and_then(Value::as_str).unwrap_or_default();
                 assert!(text.ends_with("why"), "{path} {denial:?}: {body}");
@@ -260,7 +269,7 @@ mod tests {
                     is_final,
                     "{path} {denial:?}"
                 );
-                assert!(answer.headers().contains_key(id), "{path} {denial:?}");
+                assert_eq!(answer.headers()[id], "req_1", "{path} {denial:?}");
                 assert_eq!(answer.headers()[header::RETRY_AFTER], "2");
             }
         }

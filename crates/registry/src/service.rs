@@ -46,6 +46,8 @@ pub struct ApiRequest {
     pub headers: HeaderMap,
     /// Its whole body.
     pub body: Bytes,
+    /// Its id, which its answer and its execution have.
+    pub request_id: String,
 }
 
 impl Registry {
@@ -92,7 +94,7 @@ impl Registry {
         runs: &dyn Runs,
     ) -> Response<Bytes> {
         let Some(owner) = owner else {
-            return respond_json(Err(no_credential()), omniroute::refuse);
+            return respond_json(Err(no_credential()), omniroute::refuse, &asked.request_id);
         };
         run(self.ran(), (&*self.store, owner, shared), &asked, runs).await
     }
@@ -100,17 +102,18 @@ impl Registry {
     /// Answers a call of `owner`; without one it is refused. `shared`: skills that everybody is served, those from files.
     pub async fn answer(&self, owner: Option<&Owner>, asked: ApiRequest, shared: &[Arc<Skill>]) -> Response<Bytes> {
         let owner = owner.ok_or_else(no_credential);
+        let request_id = asked.request_id.clone();
         match asked.call.clone() {
             ApiCall::Skills(dialect, operation) => match owner {
                 Ok(owner) => self.vendor(owner, dialect, operation, asked).await,
-                Err(refused) => respond(dialect, Err(refused)),
+                Err(refused) => respond(dialect, Err(refused), &request_id),
             },
             ApiCall::AgentFlow(call) => {
                 let done = match owner {
                     Ok(owner) => agent_flow::call(&*self.store, owner, call, &asked.body).await,
                     Err(refused) => Err(refused),
                 };
-                respond_json(done, agent_flow::refuse)
+                respond_json(done, agent_flow::refuse, &request_id)
             }
             ApiCall::OmniRoute(call) => {
                 let sent = (asked.query.as_deref(), &asked.body);
@@ -121,7 +124,7 @@ impl Registry {
                     }
                     Err(refused) => Err(refused),
                 };
-                respond_json(done, omniroute::refuse)
+                respond_json(done, omniroute::refuse, &request_id)
             }
             ApiCall::LiteLlm(call) => {
                 let (parts, query) = ((&*self.store, &*self.reader), asked.query.as_deref());
@@ -129,7 +132,7 @@ impl Registry {
                     Ok(owner) => litellm::call(parts, owner, call, query, (&asked.headers, asked.body)).await,
                     Err(refused) => Err(refused),
                 };
-                respond_json(done, litellm::refuse)
+                respond_json(done, litellm::refuse, &request_id)
             }
         }
     }
@@ -142,6 +145,7 @@ impl Registry {
         operation: Operation,
         asked: ApiRequest,
     ) -> Response<Bytes> {
+        let request_id = asked.request_id.clone();
         let form = match operation {
             Operation::Create => Form::read(&asked.headers, asked.body.clone()).await,
             _ => Ok(Form::default()),
@@ -150,10 +154,14 @@ impl Registry {
             Ok(form) if litellm::is_meant(&form) => respond_json(
                 litellm::create((&*self.store, &*self.reader), owner, form).await,
                 litellm::refuse,
+                &request_id,
             ),
-            Ok(form) if litellm::provider(&form).is_some() => respond(dialect, Err(provider_in_form())),
-            Ok(form) => respond(dialect, self.call(owner, dialect, operation, (asked, form)).await),
-            Err(refused) => respond(dialect, Err(refused)),
+            Ok(form) if litellm::provider(&form).is_some() => respond(dialect, Err(provider_in_form()), &request_id),
+            Ok(form) => {
+                let done = self.call(owner, dialect, operation, (asked, form)).await;
+                respond(dialect, done, &request_id)
+            }
+            Err(refused) => respond(dialect, Err(refused), &request_id),
         }
     }
 
@@ -319,11 +327,11 @@ async fn run(
     let done = match repeat_key(&asked.headers) {
         Err(refused) => Err(refused),
         Ok(repeat) => {
-            let run = ran.run(from, (&asked.body, repeat), runs).await;
+            let run = ran.run(from, (&asked.body, repeat, &asked.request_id), runs).await;
             run.map(|body| (200, Some(body)))
         }
     };
-    respond_json(done, omniroute::refuse)
+    respond_json(done, omniroute::refuse, &asked.request_id)
 }
 
 fn no_credential() -> Refusal {

@@ -103,6 +103,7 @@ impl Asked {
             query: Some(query.to_owned()),
             headers,
             body: body.to_string().into(),
+            request_id: "req_1".to_owned(),
         };
         let answer = self.registry.answer(Some(&Owner::from([1; 32])), asked, &[]).await;
         let body = serde_json::from_slice(answer.body()).unwrap();

@@ -180,6 +180,7 @@ impl Asked {
             query: query.map(str::to_owned),
             headers,
             body: Bytes::copy_from_slice(body.as_bytes()),
+            request_id: "req_1".to_owned(),
         };
         self.registry.answer(Some(&owner()), asked, &[]).await
     }

@@ -355,3 +355,47 @@ async fn mcp_clients_with_a_credential_manage_their_skills() {
         "{refused}"
     );
 }
+
+#[tokio::test]
+async fn a_run_has_the_id_of_its_request_in_answer_history_and_trace() {
+    let served = started().await;
+    let request = served
+        .client
+        .post(format!("{}/api/skills/executions", served.program.url))
+        .header("content-type", "application/json")
+        .bearer_auth("one")
+        .body(upside("xyz").to_string());
+    let answer = request.send().await.unwrap();
+    let headers = answer.headers().clone();
+    let id = headers["x-knack-request-id"].to_str().unwrap();
+    assert_eq!(headers["x-request-id"], id);
+    let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(answer["execution"]["requestId"], id, "{answer}");
+
+    let address = served.program.url.strip_prefix("http://").unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let traced = knack(work.path(), &["trace", "--gateway", address, id, "-o", "json"], &[]).await;
+    assert!(traced.status.success(), "{}", err(&traced));
+    let traced: Value = serde_json::from_str(&out(&traced)).unwrap();
+    let step = &traced["steps"][0];
+    assert_eq!(
+        (&step["step"], &step["failed"], &step["run"]["status"]),
+        (&json!("call"), &json!(false), &json!("success")),
+        "{traced}"
+    );
+
+    // A refusal has one id, too, also in the body where Anthropic's API has it.
+    let request = served
+        .client
+        .get(format!("{}/v1/skills/skill_knack_none", served.program.url));
+    let request = request.header("anthropic-version", "2023-06-01").bearer_auth("one");
+    let answer = request.send().await.unwrap();
+    let headers = answer.headers().clone();
+    let id = headers["x-knack-request-id"].to_str().unwrap();
+    let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(
+        (&headers["request-id"], &body["request_id"]),
+        (&headers["x-knack-request-id"], &json!(id)),
+        "{body}"
+    );
+}

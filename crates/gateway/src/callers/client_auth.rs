@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::caller::CheckedAccount;
 use super::tenants::Tenants;
-use crate::http_server::fault::{error_format, fault, fault_of, is_mcp, mcp_fault, request_id};
+use crate::http_server::fault::{error_format, fault_of, is_mcp, log_refusal, mcp_fault, named, request_id};
 use crate::providers::forwarded_headers::CREDENTIAL_HEADERS;
 
 /// Accepted tokens remembered, at about 200 bytes each.
@@ -176,13 +176,15 @@ pub(crate) async fn check(State(door): State<ClientAccess>, mut request: Request
     }
     let (format, of_mcp) = (error_format(&request), is_mcp(request.uri().path()));
     let refuse = |answer: &Fault| {
+        let id = request_id();
+        // The sender decides how many refusals with 429 there are, so the log has none of them.
+        if answer.status != 429 {
+            log_refusal(answer, &id);
+        }
         if of_mcp {
-            mcp_fault(answer)
-        } else if answer.status == 429 {
-            // Its sender decides how many of these there are, so the log has none of them.
-            fault_of(answer, format, &request_id())
+            named(mcp_fault(answer), &id)
         } else {
-            fault(answer, format)
+            fault_of(answer, format, &id)
         }
     };
     let auth = match door {

@@ -40,9 +40,9 @@ pub(crate) const fn sdk_header(format: Format) -> Option<HeaderName> {
 }
 
 /// Names the request of an answer that has no name yet.
-pub(crate) fn named(mut response: Response) -> Response {
+pub(crate) fn named(mut response: Response, request_id: &str) -> Response {
     if !response.headers().contains_key(HEADER_REQUEST_ID) {
-        set_request_id(response.headers_mut(), &request_id());
+        set_request_id(response.headers_mut(), request_id);
     }
     response
 }
@@ -74,8 +74,18 @@ pub(crate) fn request_id() -> String {
 /// An error of Knack in the client's API shape, of a request that is refused before it has a name: the log has its line here.
 pub(crate) fn fault(fault: &Fault, format: Format) -> Response {
     let request_id = request_id();
-    tracing::info!(%request_id, status = fault.status, reason = cut_copy(&fault.message), "request refused");
+    log_refusal(fault, &request_id);
     fault_of(fault, format, &request_id)
+}
+
+/// The line in the log for a request that is refused.
+pub(crate) fn log_refusal(fault: &Fault, request_id: &str) {
+    tracing::info!(
+        request_id,
+        status = fault.status,
+        reason = cut_copy(&fault.message),
+        "request refused"
+    );
 }
 
 /// As [`fault`], for a request with a name. SDKs read it in a header, Anthropic's in the body too.

@@ -5,4 +5,5 @@ pub mod fault;
 pub mod host_guard;
 pub(crate) mod own_routes;
 pub(crate) mod probing;
+pub mod request_id;
 pub mod server;

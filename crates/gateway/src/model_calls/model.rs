@@ -20,7 +20,6 @@ use knack_wire::{CallKind, Drive, DriveSettings, Fault, Format, Injection, Model
 use tokio::time::Instant;
 
 use self::answer::{first, knack_header, refuse};
-pub(crate) use self::describe::new_request_id;
 use self::describe::{describe, new_log};
 use self::prepare::{Prepared, read_request};
 use super::client_timeout;
@@ -35,6 +34,7 @@ use crate::files::user_files::Container;
 use crate::files::user_files::named::{self, NamedFiles};
 use crate::http_server::budget::HeldBody;
 use crate::http_server::fault::body_fault;
+use crate::http_server::request_id::RequestId;
 use crate::providers::forwarded_headers::forward_request_headers;
 use crate::providers::provider::Api;
 use crate::runs::code_tools;
@@ -50,7 +50,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let begun = Instant::now();
     let (format, kind) = (route.format, route.kind);
     let (parts, body) = request.into_parts();
-    let log = new_log(format, parts.extensions.get::<RunOrigin>());
+    let request_id = RequestId::of(&parts.extensions);
+    let log = new_log(format, request_id, parts.extensions.get::<RunOrigin>());
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let counted = caller::counted_beside(&caller, &gateway.secret.current(), &parts).bucket();

@@ -8,6 +8,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use knack_wire::Fault;
 use tokio::time::Instant;
@@ -16,6 +17,7 @@ use super::forwarded_headers::{forward_request_headers, forward_response_headers
 use super::provider::Api;
 use super::upstream::{causes, certificate_fault};
 use crate::http_server::fault::{error_format, fault, fault_of, set_request_id};
+use crate::http_server::request_id::RequestId;
 use crate::state::Gateway;
 use crate::telemetry::log::RequestLog;
 use crate::telemetry::request_report::cut_copy;
@@ -43,7 +45,7 @@ pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> R
         );
     }
     let (parts, body) = request.into_parts();
-    let mut passing = ForwardedRequest::begin(Arc::clone(&gateway), parts.uri.path());
+    let mut passing = ForwardedRequest::begin(Arc::clone(&gateway), &parts);
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     let mut headers = forward_request_headers(&parts.headers);
     let length = length(&parts.headers);
@@ -111,14 +113,14 @@ struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    fn begin(gateway: Arc<Gateway>, path: &str) -> Self {
+    fn begin(gateway: Arc<Gateway>, parts: &Parts) -> Self {
         Self {
             gateway,
             log: RequestLog {
-                request_id: uuid::Uuid::now_v7().to_string(),
+                request_id: RequestId::of(&parts.extensions),
                 begun: jiff::Timestamp::now(),
                 format: "proxy",
-                model: cut_copy(path),
+                model: cut_copy(parts.uri.path()),
                 ..RequestLog::default()
             },
             begun: Instant::now(),

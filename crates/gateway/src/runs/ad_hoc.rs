@@ -14,6 +14,7 @@ use super::run_history::{RunHistory, RunNote};
 use super::run_lines::{duration_ms, status};
 use crate::callers::caller;
 use crate::catalog::Snapshot;
+use crate::http_server::request_id::RequestId;
 use crate::state::Gateway;
 
 /// The message while the process starts or stops.
@@ -99,6 +100,7 @@ impl Runs for AdHocRuns<'_> {
             plan: &plan,
             executor: &served.executor,
             headers: &self.parts.headers,
+            request_id: RequestId::of(&self.parts.extensions),
             format: "omniroute",
             history: Some(Arc::clone(&keeper) as Arc<_>),
             identity: Some(DirectIdentity {

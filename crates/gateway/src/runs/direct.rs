@@ -34,15 +34,17 @@ pub struct Direct<'a> {
     pub executor: &'a Arc<dyn Executor>,
     /// Of the request, for its trace.
     pub headers: &'a HeaderMap,
+    /// The request's id, which its answer, the log and `knack trace` have.
+    pub request_id: String,
     /// The word for logs and metrics.
     pub format: &'static str,
     /// Where runs are noted.
     pub history: Option<Arc<dyn RunHistory>>,
-    /// Which run it is; `None`: one of its own.
+    /// Which run it is; `None`: that of this request.
     pub identity: Option<DirectIdentity>,
 }
 
-/// The parts of a run's id, beside the id of its call.
+/// The parts of a run's id, beside the id of its call. A repeat of a request has those of the first one.
 #[derive(Debug, Clone)]
 pub struct DirectIdentity {
     /// The request's id.
@@ -53,7 +55,7 @@ pub struct DirectIdentity {
 
 impl Direct<'_> {
     /// Runs one call. Its run has an id of its own, or that of its identity, so it runs once, and nothing of another call is in its work directory. The
-    /// answer is the request's id, under which its files are, and what came of it.
+    /// answer is the id under which its files are, and what came of it.
     pub async fn call(
         &self,
         name: String,
@@ -71,10 +73,7 @@ impl Direct<'_> {
             arguments,
         };
         let mut log = RequestLog {
-            request_id: self
-                .identity
-                .as_ref()
-                .map_or_else(|| uuid::Uuid::now_v7().to_string(), |identity| identity.request.clone()),
+            request_id: self.request_id.clone(),
             begun: jiff::Timestamp::now(),
             format: self.format,
             // A name that is not one of Knack's tools is text of the client, and is not logged.
@@ -86,14 +85,19 @@ impl Direct<'_> {
             status: 200,
             ..RequestLog::default()
         };
-        let runner = Arc::new(self.runner(&log.request_id));
+        let identity = self.identity.as_ref();
+        let files_id = identity.map_or_else(|| self.request_id.clone(), |identity| identity.request.clone());
+        let runner = Arc::new(self.runner(&files_id));
         let trace = CallTrace::begin(&gateway.tracer, self.headers, &call);
+        log.timeline.called(&call, begun.elapsed());
         let outcome = Arc::clone(&runner)
-            .run(call, log.request_id.clone(), cancel.clone(), trace)
+            .run(call, files_id.clone(), cancel.clone(), trace)
             .await;
+        if !cancel.is_cancelled() {
+            log.timeline.answered(outcome.token, outcome.is_error, begun.elapsed());
+        }
         if !outcome.files.is_empty() {
-            let id = log.request_id.clone();
-            delivered::keep(gateway, self.caller, (&id, None), &outcome.files, &mut log).await;
+            delivered::keep(gateway, self.caller, (&files_id, None), &outcome.files, &mut log).await;
         }
         (log.executions, log.uses) = runner.take_notes();
         if cancel.is_cancelled() {
@@ -101,9 +105,8 @@ impl Direct<'_> {
             log.end = Some("client left".to_owned());
         }
         log.duration = begun.elapsed();
-        let request_id = log.request_id.clone();
         log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
-        (request_id, outcome)
+        (files_id, outcome)
     }
 
     fn runner(&self, request_id: &str) -> ToolRunner {

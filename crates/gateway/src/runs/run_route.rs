@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use super::skill_runs::{RunOrigin, TOO_MANY_RUNS};
 use crate::callers::caller;
 use crate::http_server::budget::{BodyError, HeldBody, Holding};
-use crate::http_server::fault::set_request_id;
+use crate::http_server::request_id::RequestId;
 use crate::model_calls::exchange::insert_stream_headers;
 use crate::model_calls::model;
 use crate::providers::provider::Api;
@@ -54,7 +54,6 @@ struct AcceptedRun {
     first: Vec<RunEvent>,
     /// `None`: an input is missing.
     request: Option<RunRequest>,
-    request_id: String,
     turn: SourcePermit,
 }
 
@@ -86,7 +85,7 @@ pub(crate) async fn serve(
     if upload_routes::lacks_credential(uploads, &request) {
         return upload_routes::serve(&gateway, uploads, request).await;
     }
-    let own = OwnRequest::begin(SKILLS_API, request.method(), request.uri());
+    let own = OwnRequest::begin(SKILLS_API, &request);
     let (parts, body) = request.into_parts();
     match accept(&gateway, &name, &call, &parts, body).await {
         // Its request to the model is reported, under the same id.
@@ -103,6 +102,7 @@ async fn accept(
     parts: &Parts,
     body: Body,
 ) -> Result<AcceptedRun, Box<Response>> {
+    let request_id = RequestId::of(&parts.extensions);
     let api = Api::of_format(Format::Chat);
     gateway.upstreams.admit(api, &Method::POST, CHAT).map_err(|fault| {
         let denial = if fault.status == 403 {
@@ -110,7 +110,7 @@ async fn accept(
         } else {
             Denial::Unavailable
         };
-        Box::new(deny(call, denial, fault.message, None).map(Body::from))
+        Box::new(deny(call, denial, fault.message, None, &request_id).map(Body::from))
     })?;
     let counted = caller::counted(&gateway.secret.current(), parts).bucket();
     let source = knack_skill::digest::hex(&counted);
@@ -118,11 +118,12 @@ async fn accept(
         .skill_runs
         .admit(&source, caller::unchecked_address(parts))
         .map_err(|seconds| {
-            Box::new(deny(call, Denial::Throttled, TOO_MANY_RUNS.to_owned(), Some(seconds)).map(Body::from))
+            let text = TOO_MANY_RUNS.to_owned();
+            Box::new(deny(call, Denial::Throttled, text, Some(seconds), &request_id).map(Body::from))
         })?;
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
     let held = held.map_err(|error| Box::new(unread(parts, error)))?;
-    let refused = |error| Box::new(refuse(call, error).map(Body::from));
+    let refused = |error| Box::new(refuse(call, error, &request_id).map(Body::from));
     let HeldBody { bytes, mut holding } = held;
     let length = bytes.len();
     let mut room = |bytes: usize| {
@@ -135,7 +136,8 @@ async fn accept(
     let (_, snapshot) = gateway.served_to(parts).await;
     if snapshot.is_suspended() || snapshot.absent.is_some() {
         let text = format!("Skill '{name}' cannot run at this moment: this gateway serves no skills");
-        return Err(Box::new(deny(call, Denial::Unavailable, text, Some(5)).map(Body::from)));
+        let denied = deny(call, Denial::Unavailable, text, Some(5), &request_id);
+        return Err(Box::new(denied.map(Body::from)));
     }
     let entry = snapshot.catalog.find(name).ok_or_else(|| refused(missing(name)))?;
     let settings = RunSettings::of(&entry.skill.document);
@@ -147,7 +149,6 @@ async fn accept(
         }),
         None => Ok(()),
     };
-    let request_id = model::new_request_id();
     let request = if checked.is_ok() {
         let prompt_bytes = entry.body_bytes(&given).min(MAX_FILLED_BYTES);
         room(length + COPIES_OF_PROMPT * prompt_bytes)?;
@@ -156,7 +157,7 @@ async fn accept(
         drop(given);
         room(body.len())?;
         holding.shrink_to(body.len());
-        let request = chat(parts, entry, body, &request_id);
+        let request = chat(parts, entry, body);
         Some(RunRequest { request, holding })
     } else {
         None
@@ -164,7 +165,6 @@ async fn accept(
     Ok(AcceptedRun {
         first: begin_run(checked, settings.knowledge_base.as_deref()),
         request,
-        request_id,
         turn,
     })
 }
@@ -218,8 +218,8 @@ fn chat_body(model: &str, prompt: String, settings: &RunSettings) -> Value {
     body
 }
 
-/// The request to the model, with the credentials of the client.
-fn chat(parts: &Parts, entry: &CatalogEntry, body: String, request_id: &str) -> Request {
+/// The request to the model, with the credentials of the client, and the id of the client's request.
+fn chat(parts: &Parts, entry: &CatalogEntry, body: String) -> Request {
     let mut request = Request::new(Body::from(body));
     *request.method_mut() = Method::POST;
     *request.uri_mut() = Uri::from_static(CHAT);
@@ -228,7 +228,6 @@ fn chat(parts: &Parts, entry: &CatalogEntry, body: String, request_id: &str) -> 
     request.extensions_mut().insert(RunOrigin {
         skill: entry.skill.id.clone(),
         path: cut_copy(parts.uri.path()),
-        request_id: request_id.to_owned(),
     });
     request
 }
@@ -262,7 +261,6 @@ fn answer(gateway: Arc<Gateway>, run: AcceptedRun) -> Response {
     });
     let mut response = Response::new(Body::from_stream(body));
     insert_stream_headers(response.headers_mut());
-    set_request_id(response.headers_mut(), &run.request_id);
     response
 }
 

@@ -55,8 +55,6 @@ pub(crate) struct RunOrigin {
     pub skill: SkillRef,
     /// The path that the client called.
     pub path: String,
-    /// The id of the run's own answer: logs, spans and `knack trace` name the request to the model by it.
-    pub request_id: String,
 }
 
 #[cfg(test)]

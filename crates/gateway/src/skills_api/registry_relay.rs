@@ -25,6 +25,7 @@ use super::uploads::Uploads;
 use crate::callers::caller::{self, CallerSecret};
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::http_server::fault::RETRY_AFTER_SECONDS;
+use crate::http_server::request_id::RequestId;
 use crate::providers::forwarded_headers::{credential_parameter, forward_response_headers};
 use crate::runs::ad_hoc::AdHocRuns;
 use crate::runs::claims::ReportedClaims;
@@ -106,6 +107,7 @@ impl Relay {
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers.clone(),
             body,
+            request_id: RequestId::of(&parts.extensions),
         };
         let is_unknown = |gateway: &Arc<Gateway>| {
             let replicas = gateway.replicas.as_ref();
@@ -115,7 +117,7 @@ impl Relay {
         if is_claimed && gateway.as_ref().is_some_and(is_unknown) {
             // Other replicas, and this one later, would not find what it claims.
             let cause = "the hub has not sent the secret of callers' identities yet";
-            return unavailable(&asked.call, &cause);
+            return unavailable(&asked.call, &cause, parts);
         }
         let claims = self.reports.clone().map(ReportedClaims);
         let claims = claims.map(|claims| Arc::new(claims) as Arc<dyn Claims>);
@@ -141,10 +143,10 @@ impl Relay {
         let answer = match sent.await {
             Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
             // It is the gateway's token that was refused; the client could do nothing about a 401.
-            Ok(_) => return unavailable(call, &"the registry does not accept the token of this gateway"),
+            Ok(_) => return unavailable(call, &"the registry does not accept the token of this gateway", parts),
             // The client's own words are of a hub.
-            Err(HubError::Unreachable(cause) | HubError::Broken(cause)) => return unavailable(call, &cause),
-            Err(error) => return unavailable(call, &error),
+            Err(HubError::Unreachable(cause) | HubError::Broken(cause)) => return unavailable(call, &cause, parts),
+            Err(error) => return unavailable(call, &error, parts),
         };
         if answer.status().is_success() && parts.method != Method::GET && parts.method != Method::HEAD {
             self.shown_since(&before).await;
@@ -192,7 +194,13 @@ impl Uploads for Relay {
             };
             let counted = Owner::from(caller::counted(&self.secret.current(), parts).bucket());
             let address = caller::unchecked_address(parts);
-            let admitted = self.calls.admit(&call, &parts.method, counted.as_str(), address);
+            let admitted = self.calls.admit(
+                &call,
+                &parts.method,
+                counted.as_str(),
+                address,
+                &RequestId::of(&parts.extensions),
+            );
             let _admitted = match admitted {
                 Ok(admitted) => admitted,
                 Err(refused) => return (*refused).map(Body::from),
@@ -211,12 +219,13 @@ impl Uploads for Relay {
 }
 
 /// The log has the cause; the answer to a client has no addresses of the cluster.
-fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display) -> Response<Body> {
-    tracing::warn!(%cause, "a request to the Skills APIs is refused: the registry gave no answer");
+fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display, parts: &Parts) -> Response<Body> {
+    let request_id = RequestId::of(&parts.extensions);
+    tracing::warn!(request_id, %cause, "a request to the Skills APIs is refused: the registry gave no answer");
     let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \
                 in a few seconds.";
     let after = RETRY_AFTER_SECONDS.parse().ok();
-    deny(call, Denial::Unavailable, text.to_owned(), after).map(Body::from)
+    deny(call, Denial::Unavailable, text.to_owned(), after, &request_id).map(Body::from)
 }
 
 /// The headers that the registry reads.

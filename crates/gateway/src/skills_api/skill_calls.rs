@@ -117,6 +117,7 @@ impl SkillCalls {
         method: &Method,
         caller: &str,
         address: Option<IpAddr>,
+        request_id: &str,
     ) -> Result<SkillCall, Box<Response<Bytes>>> {
         let is_read = matches!(*method, Method::GET | Method::HEAD);
         let limits: &[&Limit] = match call {
@@ -133,9 +134,10 @@ impl SkillCalls {
             .iter()
             .map(|limit| limit.sources.take_of_group(&group, caller, now).ok_or(*limit))
             .collect();
-        turns
-            .map(|turns| SkillCall { _turns: turns })
-            .map_err(|limit| Box::new(deny(call, Denial::Throttled, limit.text(), Some(limit.retry_after()))))
+        turns.map(|turns| SkillCall { _turns: turns }).map_err(|limit| {
+            let after = Some(limit.retry_after());
+            Box::new(deny(call, Denial::Throttled, limit.text(), after, request_id))
+        })
     }
 }
 
@@ -180,7 +182,7 @@ mod tests {
         let in_a_row = |method: &Method, path: &str, caller: &str| {
             let call = call(method, path);
             (0..FAR)
-                .find(|_| calls.admit(&call, method, caller, None).is_err())
+                .find(|_| calls.admit(&call, method, caller, None, "req_1").is_err())
                 .unwrap()
         };
         let changes = SkillPaces::RELAYED.changes.burst;
@@ -206,7 +208,9 @@ mod tests {
         assert_eq!(in_a_row(&Method::POST, "/v1/skills", "other"), changes);
 
         let (post, path) = (Method::POST, "/v1/skills");
-        let refused = calls.admit(&call(&post, path), &post, "flood", None).unwrap_err();
+        let refused = calls
+            .admit(&call(&post, path), &post, "flood", None, "req_1")
+            .unwrap_err();
         assert_eq!(refused.status(), 429);
         let seconds = refused.headers()[header::RETRY_AFTER]
             .to_str()
@@ -221,7 +225,7 @@ mod tests {
     fn a_call_takes_its_place_until_it_is_answered() {
         let calls = SkillCalls::new(SkillPaces::RELAYED);
         let create = call(&Method::POST, "/api/v1/skills");
-        let admit = || calls.admit(&create, &Method::POST, "one", None);
+        let admit = || calls.admit(&create, &Method::POST, "one", None, "req_1");
         let held: Vec<SkillCall> = (0..SkillPaces::RELAYED.changes.at_once)
             .map(|_| admit().unwrap())
             .collect();
@@ -236,7 +240,7 @@ mod tests {
         let list = call(&Method::GET, "/v1/skills");
         let admit = |key: &str, last: u8| {
             let address = IpAddr::from([10, 0, 0, last]);
-            calls.admit(&list, &Method::GET, key, Some(address))
+            calls.admit(&list, &Method::GET, key, Some(address), "req_1")
         };
         let held: Vec<_> = (0..100_000).map(|key| admit(&key.to_string(), 1)).collect();
         assert!(held.iter().filter(|admitted| admitted.is_ok()).count() < 1000);
@@ -245,7 +249,7 @@ mod tests {
             .collect();
         assert!(own.iter().all(Result::is_ok));
         assert!(admit("own", 2).is_err(), "as many as ever");
-        let checked = calls.admit(&list, &Method::GET, "account", None);
+        let checked = calls.admit(&list, &Method::GET, "account", None, "req_1");
         assert!(checked.is_ok(), "who was checked is no part of any address");
     }
 }

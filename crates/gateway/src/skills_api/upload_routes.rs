@@ -12,13 +12,14 @@ use super::uploads::Uploads;
 use crate::callers::caller;
 use crate::http_server::budget::BodyError;
 use crate::http_server::fault::{RETRY_AFTER_SECONDS, body_fault, error_format, fault};
+use crate::http_server::request_id::RequestId;
 use crate::state::Gateway;
 use crate::telemetry::log::SKILLS_API;
 use crate::telemetry::own_request::OwnRequest;
 
 /// Serves a request to one of these APIs.
 pub(crate) async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
-    let own = OwnRequest::begin(SKILLS_API, request.method(), request.uri());
+    let own = OwnRequest::begin(SKILLS_API, &request);
     own.answered(gateway, answer(gateway, uploads, request).await)
 }
 
@@ -56,5 +57,5 @@ pub(crate) fn refused(parts: &Parts, error: BodyError, format: Format) -> Respon
         BodyError::Late => (Denial::Late, None),
         BodyError::Broken => (Denial::Invalid, None),
     };
-    deny(&call, denial, told.message, after).map(Body::from)
+    deny(&call, denial, told.message, after, &RequestId::of(&parts.extensions)).map(Body::from)
 }

@@ -123,7 +123,7 @@ fn cut(text: &mut String) {
 }
 
 /// A text that others choose, as logs and spans have it: as it is, or its begin.
-pub(crate) fn cut_copy(text: &str) -> String {
+pub fn cut_copy(text: &str) -> String {
     if text.len() > NAME_MAX_BYTES {
         format!("{}…", &text[..text.floor_char_boundary(NAME_MAX_BYTES)])
     } else {

@@ -334,7 +334,6 @@ async fn a_run_of_a_skill_is_the_span_of_the_path_that_its_client_called() {
             name: "adder".to_owned(),
         },
         path: "/api/v1/skills/adder/run".to_owned(),
-        request_id: "r1".to_owned(),
     });
     let mut trace = RequestTrace::begin(&tracer, &route, &head, Instant::now());
     trace.finish(&log(), None);

@@ -125,7 +125,7 @@ impl<'a> ExecutionContext<'a> {
     pub(crate) async fn run(
         self,
         (store, owner, shared): (&dyn Store, &Owner, &FileSkills),
-        (body, repeat): (&Bytes, Option<&str>),
+        (body, repeat, request_id): (&Bytes, Option<&str>, &str),
         runs: &dyn Runs,
     ) -> Result<Value, Refusal> {
         if let Some(why) = runs.closed() {
@@ -141,7 +141,7 @@ impl<'a> ExecutionContext<'a> {
         }
         let skill = skill_of(store, owner, &row.item).await?;
         let arguments = Value::Object(wanted.input.clone()).to_string();
-        let first = wanted.execution(owner, &skill, &arguments, repeat);
+        let first = wanted.execution(owner, &skill, &arguments, (repeat, request_id));
         let observer = match repeat {
             None => RunObserver::History(self.history.cloned()),
             Some(_) => match self.repeats.turn(self.history, &first).await? {
@@ -300,7 +300,13 @@ impl RunBody {
     }
 
     /// The execution that begins now. With a key of repeats its id is the same for the same request.
-    fn execution(&self, owner: &Owner, skill: &Skill, arguments: &str, repeat: Option<&str>) -> Execution {
+    fn execution(
+        &self,
+        owner: &Owner,
+        skill: &Skill,
+        arguments: &str,
+        (repeat, request_id): (Option<&str>, &str),
+    ) -> Execution {
         let id = repeat.map_or_else(
             || Uuid::now_v7().to_string(),
             |key| {
@@ -314,7 +320,7 @@ impl RunBody {
             skill: Some(ExecutedSkill::of(skill)),
             tool: self.tool.clone().unwrap_or_default(),
             session: self.session.clone(),
-            request: Uuid::now_v7().to_string(),
+            request: request_id.to_owned(),
             input: Value::Null,
             output: Value::Null,
             truncated: false,

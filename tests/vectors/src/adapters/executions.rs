@@ -134,6 +134,7 @@ impl Api {
             query: None,
             headers,
             body: Bytes::from(body.to_string()),
+            request_id: "req_1".to_owned(),
         })
     }
 

@@ -99,6 +99,7 @@ impl Api {
             query: Some(query.to_owned()),
             headers,
             body: Bytes::from(body),
+            request_id: "req_1".to_owned(),
         };
         let answer = self.runtime.block_on(self.registry.answer(owner, asked, &self.shared));
         let body = serde_json::from_slice(answer.body()).unwrap_or_default();

@@ -39,7 +39,7 @@ const NO_DELETE: &str = "Files made by skills can be read, not deleted; they exp
 
 /// Serves a call.
 pub async fn serve(gateway: Arc<Gateway>, call: (Dialect, FilesCall), request: Request) -> Response {
-    let own = OwnRequest::begin(FILES_API, request.method(), request.uri());
+    let own = OwnRequest::begin(FILES_API, &request);
     let response = answer(&gateway, call, request).await;
     own.answered(&gateway, response)
 }

@@ -9,15 +9,10 @@ use crate::telemetry::log::RequestLog;
 use crate::telemetry::request_report::cut_copy;
 use crate::telemetry::skill_metrics::{SkillUse, Use};
 
-/// The id of a request that begins now, a UUIDv7: log lines and recordings sort by time.
-pub(crate) fn new_request_id() -> String {
-    uuid::Uuid::now_v7().to_string()
-}
-
 /// The log of a request that begins now; `run`: it is the request of a run of a skill.
-pub(super) fn new_log(format: Format, run: Option<&RunOrigin>) -> RequestLog {
+pub(super) fn new_log(format: Format, request_id: String, run: Option<&RunOrigin>) -> RequestLog {
     RequestLog {
-        request_id: run.map_or_else(new_request_id, |run| run.request_id.clone()),
+        request_id,
         begun: jiff::Timestamp::now(),
         format: word(format),
         notes: run.map(|run| format!("run by POST {}", run.path)).into_iter().collect(),
