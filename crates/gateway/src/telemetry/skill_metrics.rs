@@ -1,6 +1,7 @@
 //! Counters by skill: which one a request carried, loaded or ran, how that went, and what it cost in tokens.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use knack_hub_api::UseLine;
@@ -105,9 +106,9 @@ impl SkillMetrics {
             if known.len() >= SKILLS_MAX {
                 return;
             }
-            if !known.contains_key(&skill) {
-                self.begin(&skill);
-                known.insert(skill, UseLine::default());
+            if let Entry::Vacant(new) = known.entry(skill) {
+                self.begin(new.key());
+                new.insert(UseLine::default());
             }
         }
     }
