@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use knack_api::skill::{ArchiveSource, SkillSandbox};
+use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, Resources, SkillManifest, SkillRuntimeManifest, parse_manifests};
 use knack_gateway::catalog::{Fingerprint, ObjectIds, ReportLevel, SkillSource, SourceReport, no_packages};
 use knack_python_schema::read_functions;
@@ -17,7 +17,7 @@ use knack_vocabulary::DEFAULT_NAMESPACE;
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
 use super::folder::read_folder;
-use super::runtime;
+use super::runtime::{self, AskedSandbox};
 use super::search::{EnvFlag, Search, SkillFlag};
 use super::start_settings::StartSettings;
 use crate::regular_file;
@@ -57,14 +57,6 @@ pub struct DiscoveredSources {
     /// The environment values that are granted to skills, where code is run.
     pub(super) granted: Option<Vec<EnvFlag>>,
     searched: Searched,
-}
-
-/// What a manifest asks of the sandbox of its skill.
-#[derive(Debug, Clone)]
-pub(super) struct AskedSandbox {
-    pub(super) origin: String,
-    pub(super) skill: SkillRef,
-    pub(super) sandbox: SkillSandbox,
 }
 
 /// Where the search has been: a folder that is reached by a link too, or by a link to a folder above, gives its skills

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use knack_api::runtime_sandbox::RuntimeSandbox;
+use knack_api::skill::SkillSandbox;
 use knack_api::{Resources, SkillRuntimeManifest};
 use knack_gateway::catalog::{RuntimeSettings, SkillSource, SourceReport};
 use knack_packages::Rules;
@@ -11,7 +12,6 @@ use knack_skill::config::SkillConfig;
 use knack_skill::model::SkillRef;
 use knack_skill::semver::satisfies;
 
-use super::discover::AskedSandbox;
 use crate::selection::{self, rules};
 
 /// The settings of a manifest.
@@ -91,6 +91,14 @@ pub(crate) fn config_values(found: &[(String, SkillRuntimeManifest)]) -> Vec<Ski
         ConfigValues::Here(values) => values,
         ConfigValues::AtHub => Vec::new(),
     }
+}
+
+/// What a manifest asks of the sandbox of its skill.
+#[derive(Debug, Clone)]
+pub(super) struct AskedSandbox {
+    pub(super) origin: String,
+    pub(super) skill: SkillRef,
+    pub(super) sandbox: SkillSandbox,
 }
 
 /// Why a cluster would not serve a skill beside this runtime for what its manifest asks of its sandbox. Here its runs get the limits of

@@ -16,9 +16,9 @@ use super::program::{Program, folder, knack};
 use super::{err, out};
 
 const SKILL: &str = "---\nname: always\ndescription: d\nactivation: Always\n---\nThe word is plover.\n";
-const FILES: &[(&str, &str)] = &[("skills/always/SKILL.md", SKILL)];
+pub(crate) const FILES: &[(&str, &str)] = &[("skills/always/SKILL.md", SKILL)];
 
-fn hello() -> Value {
+pub(crate) fn hello() -> Value {
     json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]})
 }
 
@@ -226,7 +226,7 @@ async fn it_says_how_to_point_each_sdk_at_it_and_one_line_for_each_request() {
 /// Skills that the budget of the list leaves out are not in the request's text.
 #[tokio::test]
 async fn a_request_counts_the_skills_that_its_list_has() {
-    let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\nspec: {gateway: {injection: {maxListingTokens: 60}}}\n";
+    let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\nspec: {gateway: {injection: {maxListingTokens: 200}}}\n";
     let skills: Vec<(String, String)> = (0..40)
         .map(|number| {
             let name = format!("one-of-many-{number}");
@@ -250,49 +250,6 @@ async fn a_request_counts_the_skills_that_its_list_has() {
     program.post("/v1/chat/completions", &hello(), &[]).await;
     assert_eq!(before(&program.line().await, " listed"), 40 - omitted);
     program.stop().await;
-}
-
-/// A person closes the terminal, or the connection to the machine breaks.
-#[tokio::test]
-async fn a_hangup_stops_it_unless_it_was_started_to_ignore_that() {
-    let mut program = Program::start(folder(FILES), &["--upstream", "mock", "--no-local-executor"], &[]).await;
-    program.send(rustix::process::Signal::HUP);
-    if program.ignores_hangup() {
-        assert_eq!(program.get("/healthz", &[]).await.status(), 200);
-        program.signal();
-    }
-    assert!(program.line().await.starts_with("stopping"));
-    assert_eq!(program.line().await, "stopped");
-}
-
-/// A person presses Ctrl-C again who does not want to wait for a model that is silent.
-#[tokio::test]
-async fn a_second_signal_cuts_off_what_is_still_running() {
-    let script = "turns:\n  - rounds:\n      - reply: {text: never}\n        stream: {first_byte_ms: 120000}\n";
-    let files = [FILES, &[("script.yaml", script)]].concat();
-    let arguments = ["--upstream", "mock=script.yaml", "--no-local-executor"];
-    let mut program = Program::start(folder(&files), &arguments, &[]).await;
-    let mut body = hello();
-    body["stream"] = true.into();
-    let mut answer = program
-        .client
-        .post(format!("{}/v1/chat/completions", program.url))
-        .header("content-type", "application/json")
-        .body(body.to_string())
-        .send()
-        .await
-        .unwrap();
-    program.signal();
-    assert!(program.line().await.starts_with("stopping"));
-    let begun = std::time::Instant::now();
-    program.stop().await;
-    assert!(
-        begun.elapsed() < std::time::Duration::from_mins(1),
-        "{:?}",
-        begun.elapsed()
-    );
-    // Its stream ends, too.
-    while let Ok(Some(_)) = answer.chunk().await {}
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ mod registry_relay;
 mod runner;
 mod saved_catalog;
 mod sidecar;
+mod signals;
 mod skill;
 mod skill_files;
 mod skills_api;
