@@ -159,6 +159,7 @@ test-skew: build ## The gateway of the last protocol, built from its commit, and
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh around tools/summary.sh run skew env CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) tests/skew.sh
 
 test-benches: build ## The benches of gateway, local runs and packages, one pair of each row: they run, and nothing is judged
+	@cargo build -q $(if $(filter dev,$(PROFILE)),--profile dev,--release) -p floor-proxy
 	@KNACK_UV=$${KNACK_UV:-$$(tools/uv.sh)} KNACK_RUNNER=$(abspath $(RUNNER)) tools/summary.sh run benches cargo bench -q $(if $(filter dev,$(PROFILE)),--profile dev) --workspace --features $(FEATURES) --bench gateway --bench local_exec --bench packages -- --once
 
 test-tools: build

@@ -25,6 +25,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use assemble::assemble;
 pub(crate) use config_args::ConfigArgs;
@@ -82,6 +83,9 @@ use knack_trust::{CaArgs, Roots};
 
 /// Where uploads and containers are below the folder of `--registry`.
 const FILES_FOLDER: &str = "files";
+
+/// How long connections have to end that are cut off: none waits for anything.
+const CUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Arguments of `knack dev`.
 #[derive(Debug, Args)]
@@ -222,9 +226,11 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         uploads.run_by(&gateway);
     }
     announce(&capabilities, files_folder.as_deref());
+    // Caught before anybody reads that it serves.
+    let (stop, again) = (stop_signal(), knack_serving::signals::stop_again());
     greet(address, mock.is_some());
     print_port(&args, address).await?;
-    serve(gateway, listener).await;
+    serve(gateway, listener, stop, again).await;
     write_out(recorder.as_ref(), uploads.as_deref(), &tracer).await;
     terminal::line("stopped");
     Ok(ExitCode::SUCCESS)
@@ -235,17 +241,28 @@ fn secret(uploads: Option<&DevUploads>) -> knack_wire::history::HistorySecret {
     uploads.map_or_else(knack_gateway::callers::secret::random_secret, DevUploads::secret)
 }
 
-/// Serves the APIs of models and MCP until Ctrl-C or SIGTERM; a second one cuts off what is still running.
-async fn serve(gateway: Arc<Gateway>, listener: TcpListener) {
+/// Serves the APIs of models and MCP until `stop`; `again` cuts off what is still running.
+async fn serve(
+    gateway: Arc<Gateway>,
+    listener: TcpListener,
+    stop: impl Future<Output = ()> + Send,
+    again: impl Future<Output = ()>,
+) {
+    let cut = gateway.stops.cut.clone();
     let service = server::Service {
         routes: knack_mcp::router(Arc::clone(&gateway)),
         ..server::Service::open(gateway)
     };
-    let again = knack_serving::signals::stop_again();
+    let served = server::serve(service, listener, stop);
+    tokio::pin!(served);
     tokio::select! {
-        () = server::serve(service, listener, stop_signal()) => {}
-        // What is still running is dropped with its connections.
-        () = again => terminal::line("running answers are cut off"),
+        () = &mut served => {}
+        () = again => {
+            terminal::line("running answers are cut off");
+            cut.cancel();
+            // It ends with its connections, of which each has the token.
+            let _ = tokio::time::timeout(CUT_TIMEOUT, served).await;
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Warnings about what is served: settings of a runtime that change what a skill asks for or name none, and flags that give something to
 //! nobody. On a cluster a status says the same (`src/selection`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use knack_gateway::catalog::{Snapshot, SourceReport};
 use knack_skill::call::grantable_env;
@@ -15,10 +15,12 @@ use super::search::{EnvFlag, SkillFlag};
 pub(super) fn notes(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
     let mut notes = given_to_nobody(found, snapshot);
     notes.extend(pins_of_nobody(found, snapshot));
+    // The first source of an id is the one that is served.
+    let sources = found.skills.iter().rev();
+    let origins: HashMap<&SkillRef, &String> = sources.map(|source| (&source.id, &source.origin)).collect();
     for skill in &snapshot.skills {
-        let source = found.skills.iter().find(|source| source.id == skill.id);
         let unread = format!("Skill {}/{}", skill.id.namespace, skill.id.name);
-        let origin = source.map_or(&unread, |source| &source.origin);
+        let origin = origins.get(&skill.id).copied().unwrap_or(&unread);
         notes.extend(served_at_cap(origin, skill, snapshot));
         if let Some(granted) = &found.granted {
             notes.extend(env_notes(origin, skill, granted));

@@ -1,7 +1,7 @@
 //! The floor: a bare proxy of axum and reqwest that does the least a skill gateway could do.
 //!
 //! It parses the whole JSON body, adds one system text, writes the JSON again, forwards it, and streams the answer back.
-//! It is fair: the same versions, compiled for speed where the gateway is compiled for size, TCP_NODELAY on both sides, the same pool, no logs.
+//! It is fair: the same versions, compiled for speed alone, TCP_NODELAY on both sides, the same pool, no logs.
 //! It does not: look at tools, decode streams, keep anything, run anything.
 
 use std::sync::Arc;

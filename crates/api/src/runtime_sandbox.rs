@@ -131,10 +131,12 @@ impl RuntimeSandbox {
 
     /// The highest memory limit that a skill may ask for, bytes.
     pub fn max_memory_bytes(&self) -> u64 {
-        let own = || self.resources.as_ref().and_then(Resources::memory_bytes);
+        let own = self.resources.as_ref().and_then(Resources::memory_bytes);
         let default = || Quantity::parse(defaults::MEMORY.1).map_or(0, |default| default.units());
+        let own = own.unwrap_or_else(default);
         let most = self.max_resources.get(Resources::MEMORY).map(Quantity::units);
-        most.or_else(own).unwrap_or_else(default)
+        // The controller refuses a ceiling below the limit; a manifest on a laptop is not judged by it.
+        most.map_or(own, |most| most.max(own))
     }
 
     /// The resources that are set and have an effect only on a cluster, with their fields.

@@ -459,11 +459,30 @@ pub const fn large_memory(bytes: u64) -> Option<u64> {
     if bytes > ADDRESS_SPACE_BYTES { Some(bytes) } else { None }
 }
 
+/// What a run asks for in a sandbox whose memory is watched: at that limit the watch is enough, and an address space of the same
+/// size would only break programs that map much.
+pub fn below_watch(asked: Option<u64>, watched: u64) -> Option<u64> {
+    asked.filter(|asked| *asked < watched).or(large_memory(watched))
+}
+
 #[cfg(test)]
 mod tests {
     use knack_runner::fixture::mk_result;
 
     use super::*;
+
+    #[test]
+    fn a_run_that_may_have_all_memory_is_limited_by_the_watch_alone() {
+        for (asked, watched, expected) in [
+            (None, 1 << 29, None),
+            (Some(1 << 28), 1 << 29, Some(1 << 28)),
+            (Some(1 << 29), 1 << 29, None),
+            (Some(1 << 33), 1 << 33, Some(1 << 33)),
+            (None, 1 << 33, Some(1 << 33)),
+        ] {
+            assert_eq!(below_watch(asked, watched), expected, "{asked:?} {watched}");
+        }
+    }
 
     #[test]
     fn a_run_has_the_address_space_that_is_asked_for() {

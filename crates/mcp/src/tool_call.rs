@@ -28,7 +28,7 @@ pub(crate) async fn call_tool(
         plan: &asked.mcp_catalog.plan,
         executor: &asked.executor,
         headers: &parts.headers,
-        request_id: RequestId::of(&parts.extensions),
+        request_id: RequestId::find(&parts.extensions),
         format: "mcp",
         history: gateway.history.clone(),
         identity: None,

@@ -29,7 +29,8 @@ fn caught(times: usize) -> impl Future<Output = ()> + Send {
                 tokio::select! {
                     () = next(&mut interrupt) => {}
                     () = next(&mut terminate) => {}
-                    () = next(&mut hangup) => {}
+                    // A terminal that is closed sends it more than once: its shell, and the kernel when that ends.
+                    () = next(&mut hangup) => hangup = None,
                 }
             }
         }

@@ -115,6 +115,9 @@ fn objects(old: &[u8], new: &[u8], join: Join) -> Vec<u8> {
 /// Lists of what was counted: Gemini's by modality, whose elements are joined; those that have an element for each of several
 /// requests (Anthropic's `iterations`), to which a further round adds its own. Of any other list the newer one counts.
 fn lists(old: &[u8], new: &[u8], join: Join) -> Vec<u8> {
+    if old.len() + new.len() > MAX_LIST {
+        return new.to_vec();
+    }
     let elements = |src: &[u8]| {
         let spans = json::elements(src, Span::new(0, src.len())).unwrap_or_default();
         let one = |span: Span| (json::kind(src, span) == Some(ValueKind::Object)).then(|| span.of(src).to_vec());
@@ -131,7 +134,7 @@ fn lists(old: &[u8], new: &[u8], join: Join) -> Vec<u8> {
                 None => joined.push(element),
             }
         }
-    } else if join == Join::Sum && old.len() + new.len() <= MAX_LIST {
+    } else if join == Join::Sum {
         joined.extend(more);
     } else {
         return new.to_vec();

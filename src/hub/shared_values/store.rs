@@ -107,6 +107,14 @@ impl KeptStore {
             return Err(NoRoom);
         }
         let mut inner = self.lock();
+        // A message: it takes no room, and is for those who listen now.
+        if value.cancels().is_some() {
+            if let Some(values) = inner.by_owner.get(owner) {
+                // It is no error if there is no receiver.
+                let _ = values.news.send(Arc::new(value));
+            }
+            return Ok(());
+        }
         if let Some(values) = inner.by_owner.get_mut(owner) {
             for key in &value.keys {
                 values.remove(&value.client, key);

@@ -20,7 +20,7 @@ fn value(client: usize, keys: &[usize]) -> KeptValue {
         client: key(client),
         keys: keys.iter().map(|n| key(*n)).collect(),
         opening: Some(key(1000)),
-        bytes: 0,
+        bytes: 1,
     }
 }
 
@@ -161,4 +161,20 @@ async fn a_follower_gets_existing_values_and_new_ones() {
         matches!(told.recv().await, Err(broadcast::error::RecvError::Lagged(_))),
         "who falls behind hears that he did"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancellation_is_told_to_those_who_listen_and_takes_no_room() {
+    let (whole, store) = store();
+    let mine = owner("team/app/u", "run/default");
+    store.put(&mine, value(1, &[10]), bytes(3)).unwrap();
+    let (_, mut news) = store.follow(&mine);
+    let held = whole.held_bytes();
+    let cancellation = KeptValue::cancellation(key(1), key(10));
+    store.put(&mine, cancellation.clone(), Bytes::new()).unwrap();
+    assert_eq!(*news.recv().await.unwrap(), cancellation);
+    assert_eq!(whole.held_bytes(), held);
+    let (told, _) = store.follow(&mine);
+    assert_eq!(told.len(), 1, "nobody is told of it later");
+    assert_eq!(store.get(&mine, &key(1), &key(10)), Some(bytes(3)));
 }

@@ -399,3 +399,55 @@ async fn a_run_has_the_id_of_its_request_in_answer_history_and_trace() {
         "{body}"
     );
 }
+
+async fn metrics(served: &Served) -> String {
+    let answer = served.program.get("/metrics", &[]).await;
+    answer.text().await.unwrap()
+}
+
+/// One line and one count for each request, also for one whose client leaves.
+#[tokio::test]
+async fn a_run_is_reported_once_also_where_its_client_leaves() {
+    let served = started().await;
+    let requests = |text: &str| {
+        let lines = text.lines();
+        let counts = lines.filter(|line| line.starts_with("knack_gateway_requests_total{"));
+        counts
+            .map(|line| line.split(' ').nth(1).unwrap().parse::<u64>().unwrap())
+            .sum::<u64>()
+    };
+    let before = requests(&metrics(&served).await);
+    assert_eq!(run(&served, upside("xyz")).await.0, 200);
+    let after = metrics(&served).await;
+    assert_eq!(requests(&after), before + 1, "{after}");
+
+    let request = served
+        .client
+        .post(format!("{}/api/skills/executions", served.program.url))
+        .header("content-type", "application/json")
+        .bearer_auth("one")
+        .body(upside("wait").to_string());
+    let leaving = tokio::spawn(request.send());
+    while list(&served, "?status=running", "one").await["data"]
+        .as_array()
+        .unwrap()
+        .is_empty()
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    leaving.abort();
+    let counted = loop {
+        let text = metrics(&served).await;
+        if text.contains(r#"status="499""#) {
+            break text;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    };
+    for part in [
+        r#"knack_gateway_requests_total{format="omniroute",status="499"} 1"#,
+        r#"status="cancelled""#,
+    ] {
+        assert!(counted.contains(part), "{part} in\n{counted}");
+    }
+    assert!(!counted.contains(r#"format="skills",status="499""#), "{counted}");
+}

@@ -137,7 +137,7 @@ await run("mcp for node", {
           const past = await client.callTool({ name: "omniroute_skills_executions", arguments: { limit: 1 } });
           const last = JSON.parse(past.content[0].text).data[0];
           assert.deepEqual([last.status, last.input], ["error", { seconds }], JSON.stringify(last));
-          assert.ok(last.errorMessage.includes("cancelled") && last.durationMs < SOON_MS, JSON.stringify(last));
+          assert.ok(last.errorMessage.includes("cancelled the request") && last.durationMs < SOON_MS, JSON.stringify(last));
           const after = await client.callTool({ name: "slow__wait", arguments: { seconds: "0" } });
           assert.deepEqual([after.isError, after.content[0].text.trim()], [false, "waited"]);
         }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::check::check;
-use super::super::conversation::{RunEnd, wire_program};
+use super::super::conversation::{RunEnd, below_watch, wire_program};
 use super::super::environments::{Environment, Environments};
 use super::super::interpreter;
 use super::super::queue::Queue;
@@ -45,6 +45,8 @@ struct Inner {
     environments: Environments,
     capabilities: Capabilities,
     max_timeout: Duration,
+    /// Resident memory of one run, which is watched.
+    memory_bytes: u64,
 }
 
 impl LocalExecutor {
@@ -95,6 +97,7 @@ impl LocalExecutor {
             environments: settings.environments,
             capabilities,
             max_timeout: settings.max_timeout,
+            memory_bytes: settings.memory_bytes,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -130,6 +133,7 @@ impl Executor for LocalExecutor {
         check(&request)?;
         // A skill may ask for any number.
         request.limits.timeout = request.limits.timeout.min(self.inner.max_timeout);
+        request.limits.memory_bytes = below_watch(request.limits.memory_bytes, self.inner.memory_bytes);
         let environment = self.inner.environments.of(&request)?;
         self.inner.program(&request, environment.as_deref())?;
         let claim = self

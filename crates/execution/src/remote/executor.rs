@@ -320,6 +320,8 @@ async fn read(
 
 /// How long a hub is asked to end an execution while it cannot: as long as one goes on without anybody waiting for it.
 const DELETE_PATIENCE: Duration = Duration::from_secs(30);
+/// How long one such request may take: a hub whose node is lost gives no answer, and the next one may have taken over.
+const DELETE_ONCE: Duration = Duration::from_secs(5);
 
 /// Ends an execution, also at an owner that is still to come. Errors: it is not known, or nobody took it in time.
 async fn delete(client: &HubClient, mut owner: Option<Arc<String>>, path: &str) -> Result<(), HubError> {
@@ -327,7 +329,9 @@ async fn delete(client: &HubClient, mut owner: Option<Arc<String>>, path: &str) 
     let (mut wait, mut redirects) = (WAIT_FIRST, 0);
     loop {
         let at = owner.as_ref().map(|owner| owner.as_str());
-        let Err(error) = client.delete(at, path).await else {
+        let silent = |_| Err(HubError::Broken("no answer in time".to_owned()));
+        let asked = tokio::time::timeout(DELETE_ONCE, client.delete(at, path)).await;
+        let Err(error) = asked.unwrap_or_else(silent) else {
             return Ok(());
         };
         let is_redirect = matches!(&error, HubError::Refused(refusal) if refusal.code == RefusalCode::NotOwner);
@@ -343,7 +347,8 @@ async fn delete(client: &HubClient, mut owner: Option<Arc<String>>, path: &str) 
         if owner.is_some() && redirects <= REDIRECTS_AT_ONCE {
             continue;
         }
-        let pause = after.map_or(wait, Duration::from_secs);
+        let bounded = |seconds: u64| Duration::from_secs(seconds.clamp(1, DELETE_PATIENCE.as_secs()));
+        let pause = after.map_or(wait, bounded);
         wait = (wait * 2).min(WAIT_MAX);
         if Instant::now() + pause >= deadline {
             return Err(error);

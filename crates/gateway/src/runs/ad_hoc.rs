@@ -100,7 +100,7 @@ impl Runs for AdHocRuns<'_> {
             plan: &plan,
             executor: &served.executor,
             headers: &self.parts.headers,
-            request_id: RequestId::of(&self.parts.extensions),
+            request_id: RequestId::find(&self.parts.extensions),
             format: "omniroute",
             history: Some(Arc::clone(&keeper) as Arc<_>),
             identity: Some(DirectIdentity {

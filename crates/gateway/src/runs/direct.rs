@@ -15,6 +15,7 @@ use super::run_history::RunHistory;
 use super::tools::{LoopState, ToolRunner};
 use crate::catalog::Snapshot;
 use crate::files::delivered;
+use crate::http_server::request_id::RequestId;
 use crate::state::Gateway;
 use crate::telemetry::log::RequestLog;
 use crate::telemetry::trace::CallTrace;
@@ -35,7 +36,7 @@ pub struct Direct<'a> {
     /// Of the request, for its trace.
     pub headers: &'a HeaderMap,
     /// The request's id, which its answer, the log and `knack trace` have.
-    pub request_id: String,
+    pub request_id: RequestId,
     /// The word for logs and metrics.
     pub format: &'static str,
     /// Where runs are noted.
@@ -72,8 +73,8 @@ impl Direct<'_> {
             id,
             arguments,
         };
-        let mut log = RequestLog {
-            request_id: self.request_id.clone(),
+        let log = RequestLog {
+            request_id: self.request_id.as_str().to_owned(),
             begun: jiff::Timestamp::now(),
             format: self.format,
             // A name that is not one of Knack's tools is text of the client, and is not logged.
@@ -82,30 +83,34 @@ impl Direct<'_> {
                 .tool(&call.name)
                 .map_or_else(String::new, |tool| tool.name.clone()),
             revision: self.snapshot.revision.clone(),
-            status: 200,
             ..RequestLog::default()
         };
         let identity = self.identity.as_ref();
-        let files_id = identity.map_or_else(|| self.request_id.clone(), |identity| identity.request.clone());
+        let files_id = identity.map_or_else(|| log.request_id.clone(), |identity| identity.request.clone());
         let runner = Arc::new(self.runner(&files_id));
         let trace = CallTrace::begin(&gateway.tracer, self.headers, &call);
-        log.timeline.called(&call, begun.elapsed());
-        let outcome = Arc::clone(&runner)
-            .run(call, files_id.clone(), cancel.clone(), trace)
-            .await;
-        if !cancel.is_cancelled() {
-            log.timeline.answered(outcome.token, outcome.is_error, begun.elapsed());
+        let mut report = CallReport {
+            direct: self,
+            runner: Arc::clone(&runner),
+            cancel: cancel.clone(),
+            log,
+            begun,
+            has_ended: false,
+        };
+        report.log.timeline.called(&call, begun.elapsed());
+        let outcome = runner.run(call, files_id.clone(), cancel, trace).await;
+        if !report.cancel.is_cancelled() {
+            report.log.status = 200;
+            report
+                .log
+                .timeline
+                .answered(outcome.token, outcome.is_error, begun.elapsed());
         }
         if !outcome.files.is_empty() {
-            delivered::keep(gateway, self.caller, (&files_id, None), &outcome.files, &mut log).await;
+            let (made, log) = (&outcome.files, &mut report.log);
+            delivered::keep(gateway, self.caller, (&files_id, None), made, log).await;
         }
-        (log.executions, log.uses) = runner.take_notes();
-        if cancel.is_cancelled() {
-            log.status = 499;
-            log.end = Some("client left".to_owned());
-        }
-        log.duration = begun.elapsed();
-        log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
+        report.has_ended = true;
         (files_id, outcome)
     }
 
@@ -128,5 +133,29 @@ impl Direct<'_> {
             history: self.history.clone(),
             state: Mutex::new(LoopState::default()),
         }
+    }
+}
+
+/// Reports a call when it has ended, also where its client has left and nobody waits for it.
+struct CallReport<'a> {
+    direct: &'a Direct<'a>,
+    runner: Arc<ToolRunner>,
+    cancel: CancellationToken,
+    log: RequestLog,
+    begun: Instant,
+    has_ended: bool,
+}
+
+impl Drop for CallReport<'_> {
+    fn drop(&mut self) {
+        let gateway = self.direct.gateway;
+        (self.log.executions, self.log.uses) = self.runner.take_notes();
+        if !self.has_ended || self.cancel.is_cancelled() {
+            self.log.dropped(gateway.is_cut());
+        }
+        self.log.duration = self.begun.elapsed();
+        self.direct.request_id.set_reported();
+        let log = std::mem::take(&mut self.log);
+        log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
     }
 }

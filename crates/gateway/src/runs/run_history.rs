@@ -159,6 +159,10 @@ impl NotedRun {
     pub(crate) fn end(mut self, result: &Result<Arc<ExecutionResult>, ExecutionError>) {
         let (status, output, error) = match result {
             Ok(result) => ended(result, self.is_function),
+            Err(ExecutionError::Cancelled) => {
+                let (status, text) = self.early.get().noted();
+                (status, None, Some(text.to_owned()))
+            }
             Err(error) => (ExecutionStatus::Error, None, Some(error.to_string())),
         };
         self.finish(status, output, error);

@@ -85,12 +85,16 @@ pub(crate) async fn serve(
     if upload_routes::lacks_credential(uploads, &request) {
         return upload_routes::serve(&gateway, uploads, request).await;
     }
-    let own = OwnRequest::begin(SKILLS_API, &request);
+    let own = OwnRequest::begin(&gateway, SKILLS_API, &request);
     let (parts, body) = request.into_parts();
     match accept(&gateway, &name, &call, &parts, body).await {
-        // Its request to the model is reported, under the same id.
-        Ok(run) => answer(gateway, run),
-        Err(refused) => own.answered(&gateway, *refused),
+        Ok(run) if run.request.is_none() => own.answered(answer(Arc::clone(&gateway), run)),
+        Ok(run) => {
+            // Its request to the model is reported, under the same id.
+            own.reported_elsewhere();
+            answer(gateway, run)
+        }
+        Err(refused) => own.answered(*refused),
     }
 }
 

@@ -19,8 +19,8 @@ use crate::telemetry::own_request::OwnRequest;
 
 /// Serves a request to one of these APIs.
 pub(crate) async fn serve(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {
-    let own = OwnRequest::begin(SKILLS_API, &request);
-    own.answered(gateway, answer(gateway, uploads, request).await)
+    let own = OwnRequest::begin(gateway, SKILLS_API, &request);
+    own.answered(answer(gateway, uploads, request).await)
 }
 
 async fn answer(gateway: &Gateway, uploads: &dyn Uploads, request: Request) -> Response {

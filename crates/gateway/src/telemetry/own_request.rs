@@ -11,51 +11,85 @@ use crate::http_server::fault::HEADER_REQUEST_ID;
 use crate::http_server::request_id::RequestId;
 use crate::state::Gateway;
 
-/// A request that is being answered.
+/// A request that is being answered. Its client has left if it is dropped without an answer.
 #[derive(Debug)]
-pub(crate) struct OwnRequest {
-    request_id: String,
+pub(crate) struct OwnRequest<'a> {
+    gateway: &'a Gateway,
+    request_id: RequestId,
     format: &'static str,
     method: Method,
     path: String,
     begun: Instant,
+    has_ended: bool,
 }
 
-impl OwnRequest {
+impl<'a> OwnRequest<'a> {
     /// A request that begins now. `format`: the API's word in logs and metrics.
-    pub(crate) fn begin(format: &'static str, request: &Request) -> Self {
+    pub(crate) fn begin(gateway: &'a Gateway, format: &'static str, request: &Request) -> Self {
         Self {
-            request_id: RequestId::of(request.extensions()),
+            gateway,
+            request_id: RequestId::find(request.extensions()),
             format,
             method: request.method().clone(),
             // Without the query, which may hold a key.
             path: cut_copy(request.uri().path()),
             begun: Instant::now(),
+            has_ended: false,
         }
     }
 
     /// Reports its answer by console line, log entry and metrics, under the id in the answer's header. The answer of a registry
     /// elsewhere has the registry's own id too, which is in its log. `knack trace` has no line: there is nothing to see beside
     /// these, and its memory is for requests of models.
-    pub(crate) fn answered(self, gateway: &Gateway, response: Response) -> Response {
+    pub(crate) fn answered(mut self, response: Response) -> Response {
+        self.has_ended = true;
         let id = |name: &str| response.headers().get(name)?.to_str().ok();
-        let request_id = id(HEADER_REQUEST_ID.as_str()).unwrap_or(&self.request_id);
+        let request_id = id(HEADER_REQUEST_ID.as_str()).unwrap_or(self.request_id.as_str());
         let sdk_id = id("request-id").or_else(|| id("x-request-id"));
         let registry_request_id = sdk_id.filter(|sdk_id| *sdk_id != request_id);
         let log = RequestLog {
+            status: response.status().as_u16(),
+            ..self.log(request_id)
+        };
+        self.report(&log, registry_request_id);
+        response
+    }
+
+    /// Something else reports it.
+    pub(crate) fn reported_elsewhere(mut self) {
+        self.has_ended = true;
+    }
+
+    fn log(&self, request_id: &str) -> RequestLog {
+        RequestLog {
             request_id: request_id.to_owned(),
             format: self.format,
             model: format!("{} {}", self.method, self.path),
-            status: response.status().as_u16(),
             duration: self.begun.elapsed(),
             ..RequestLog::default()
-        };
-        gateway.metrics.request(&log);
-        gateway.console.show(&log);
+        }
+    }
+
+    fn report(&self, log: &RequestLog, registry_request_id: Option<&str>) {
+        if self.request_id.is_reported() {
+            return;
+        }
+        self.gateway.metrics.request(log);
+        self.gateway.console.show(log);
         tracing::info!(
             request_id = %log.request_id, registry_request_id, format = log.format, method = %self.method, path = %self.path,
-            status = log.status, duration_ms = u64::try_from(log.duration.as_millis()).unwrap_or(u64::MAX), "request"
+            status = log.status, duration_ms = u64::try_from(log.duration.as_millis()).unwrap_or(u64::MAX),
+            end = log.end.as_deref().unwrap_or("answer"), "request"
         );
-        response
+    }
+}
+
+impl Drop for OwnRequest<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            let mut log = self.log(self.request_id.as_str());
+            log.dropped(self.gateway.is_cut());
+            self.report(&log, None);
+        }
     }
 }

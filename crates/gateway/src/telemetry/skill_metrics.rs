@@ -13,9 +13,11 @@ use prometheus_client::registry::Registry;
 
 use super::execution_note::CallId;
 
-/// Most skills with series of their own, which is more than a runtime usefully lists; what is beyond is counted as `other`,
-/// since Prometheus keeps a series for every name that ever was.
-const SKILLS_MAX: usize = 1_000;
+/// Most skills with series before their first use, which is more than a runtime usefully lists.
+const UNUSED_MAX: usize = 1_000;
+/// Most skills with series of their own, as at the hub; what is beyond is counted as `other`, since Prometheus keeps a series for
+/// every name that ever was.
+const SKILLS_MAX: usize = 10_000;
 /// The label of skills beyond [`SKILLS_MAX`].
 const OTHER: &str = "other";
 
@@ -27,19 +29,19 @@ pub enum Use {
     /// The model read its instructions or one of its files.
     Loaded,
     /// Its code ran and succeeded.
-    CallFacts,
+    Ran,
     /// Its code ran and failed, or could not run.
     Failed,
 }
 
 impl Use {
-    const ALL: [Self; 4] = [Self::Carried, Self::Loaded, Self::CallFacts, Self::Failed];
+    const ALL: [Self; 4] = [Self::Carried, Self::Loaded, Self::Ran, Self::Failed];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::Carried => "carried",
             Self::Loaded => "loaded",
-            Self::CallFacts => "ran",
+            Self::Ran => "ran",
             Self::Failed => "failed",
         }
     }
@@ -103,7 +105,7 @@ impl SkillMetrics {
     pub(crate) fn serve(&self, skills: impl IntoIterator<Item = String>) {
         let mut known = self.known();
         for skill in skills {
-            if known.len() >= SKILLS_MAX {
+            if known.len() >= UNUSED_MAX {
                 return;
             }
             if let Entry::Vacant(new) = known.entry(skill) {
@@ -160,7 +162,7 @@ impl SkillMetrics {
         match what {
             Use::Carried => used.carried = 1,
             Use::Loaded => used.loaded = 1,
-            Use::CallFacts => used.ran = 1,
+            Use::Ran => used.ran = 1,
             Use::Failed => used.failed = 1,
         }
         line.add(&used);
@@ -225,13 +227,10 @@ mod tests {
             &[
                 used("team/pdf", Use::Carried, 40),
                 used("team/pdf", Use::Loaded, 2),
-                used("team/pdf", Use::CallFacts, 0),
+                used("team/pdf", Use::Ran, 0),
             ],
         );
-        metrics.count(
-            "r2",
-            &[used("team/pdf", Use::CallFacts, 0), used("team/csv", Use::Failed, 0)],
-        );
+        metrics.count("r2", &[used("team/pdf", Use::Ran, 0), used("team/csv", Use::Failed, 0)]);
         let text = text(&metrics);
         for line in [
             r#"knack_gateway_skill_uses_total{skill="team/pdf",use="carried"} 1 # {request_id="r1"} 1"#,
@@ -264,13 +263,17 @@ mod tests {
         metrics.count("r1", &[used("team/pdf", Use::Failed, 0)]);
         // The catalog changes: nothing is set back.
         metrics.serve(
-            (0..2 * SKILLS_MAX)
+            (0..2 * UNUSED_MAX)
                 .map(|number| format!("n/{number}"))
                 .chain(["team/pdf".to_owned()]),
         );
         let after = text(&metrics);
         assert!(there(&series(1)[3], &after) && there(&series(0)[2], &after), "{after}");
-        assert_eq!(after.matches("uses_total{").count(), 4 * SKILLS_MAX);
+        assert_eq!(after.matches("uses_total{").count(), 4 * UNUSED_MAX);
+        // One beyond has them from its first use on.
+        let last = format!("n/{}", 2 * UNUSED_MAX);
+        metrics.count("r1", &[used(&last, Use::Loaded, 0)]);
+        assert!(text(&metrics).contains(&format!(r#"skill="{last}",use="loaded"}} 1 "#)));
     }
 
     #[test]
@@ -292,7 +295,7 @@ mod tests {
         let metrics = SkillMetrics::default();
         metrics.count(
             "r1",
-            &[used("team/pdf", Use::Carried, 40), used("team/pdf", Use::CallFacts, 0)],
+            &[used("team/pdf", Use::Carried, 40), used("team/pdf", Use::Ran, 0)],
         );
         let first = metrics.take_unreported();
         let expected = UseLine {
@@ -305,7 +308,7 @@ mod tests {
         assert_eq!(first, std::slice::from_ref(&expected));
         assert!(metrics.take_unreported().is_empty());
         metrics.give_back(&first);
-        metrics.count("r2", &[used("team/pdf", Use::CallFacts, 0)]);
+        metrics.count("r2", &[used("team/pdf", Use::Ran, 0)]);
         assert_eq!(metrics.take_unreported(), [UseLine { ran: 2, ..expected }]);
     }
 }

@@ -135,7 +135,7 @@ mod tests {
                 tokio::time::sleep_until(begun + Duration::from_secs(seconds)).await;
                 let ran = SkillUse {
                     skill: "team/pdf".to_owned(),
-                    what: Use::CallFacts,
+                    what: Use::Ran,
                     tokens: 0,
                     call: None,
                 };

@@ -114,11 +114,12 @@ time.sleep(60)
 #[test]
 fn a_look_at_a_great_many_mappings_ends() {
     let uid = is_root().then_some(64_145);
-    for (work_bytes, expected) in [(Some(1 << 30), Exit::FileLimit), (None, Exit::Timeout)] {
+    // The first ends when it has been looked at, however slow the machine is.
+    for (work_bytes, timeout_ms, expected) in [(Some(1 << 30), 30_000, Exit::FileLimit), (None, 3_000, Exit::Timeout)] {
         let mut runner = Runner::boot_on("no-mounts", uid);
         let mut start = runner.start_frame(python());
         start.identity = None;
-        start.limits.timeout_ms = Some(3000);
+        start.limits.timeout_ms = Some(timeout_ms);
         start.watch = Watch {
             work_files: Some(1000),
             work_bytes,
@@ -128,7 +129,8 @@ fn a_look_at_a_great_many_mappings_ends() {
         runner.run(code(MANY_MAPPINGS));
         let told = runner.finish();
         assert_eq!(told.exit(), &expected, "{}", told.err());
-        assert!(told.result().wall_us < 6_000_000, "{}", told.result().wall_us);
+        let wall_ms = told.result().wall_us / 1_000;
+        assert!(wall_ms < timeout_ms + 3_000, "{wall_ms}");
     }
 }
 

@@ -277,9 +277,9 @@ impl Drive {
                 self.finish_with(end, out);
             }
             (DriveState::Passing { stream, .. }, DriveInput::Failed(_)) => {
-                self.pass_rest(out);
                 let fault = self.named(&Fault::new(502, LOST));
                 if stream {
+                    // The beginning of a line that waits for its end is left out: the error must be a line of its own.
                     out.push(DriveAction::ClientBytes(fault.frame(self.request.format()).into()));
                 }
                 self.finish_with(EndKind::Fault(fault.message), out);

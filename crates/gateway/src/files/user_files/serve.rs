@@ -39,9 +39,9 @@ const NO_DELETE: &str = "Files made by skills can be read, not deleted; they exp
 
 /// Serves a call.
 pub async fn serve(gateway: Arc<Gateway>, call: (Dialect, FilesCall), request: Request) -> Response {
-    let own = OwnRequest::begin(FILES_API, &request);
+    let own = OwnRequest::begin(&gateway, FILES_API, &request);
     let response = answer(&gateway, call, request).await;
-    own.answered(&gateway, response)
+    own.answered(response)
 }
 
 async fn answer(gateway: &Gateway, (dialect, call): (Dialect, FilesCall), request: Request) -> Response {

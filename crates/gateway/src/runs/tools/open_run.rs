@@ -81,7 +81,7 @@ impl<'a> OpenRun<'a> {
             let is_success = note.status == ExecutionStatus::Success.as_str();
             state.uses.push(SkillUse {
                 skill,
-                what: if is_success { Use::CallFacts } else { Use::Failed },
+                what: if is_success { Use::Ran } else { Use::Failed },
                 tokens: 0,
                 call: Some(self.call),
             });
