@@ -206,7 +206,7 @@ async fn a_run_has_the_limits_of_its_runtime() {
                    maxTimeoutSeconds: 1, resources: {limits: {memory: 256Mi}}}}\n";
     let all = format!("{skill}{runtime}");
     let folder = folder(&[("all.yaml", &all)]);
-    let code = "import resource, time; time.sleep(3); print(resource.getrlimit(resource.RLIMIT_AS)[0])";
+    let code = "import time; time.sleep(3); held = b'x' * (400 << 20); time.sleep(20)";
     let run = |more: &'static [&'static str]| {
         let arguments = [&["skill", "run", "all.yaml"], more, &["--", "python3", "-c", code]].concat();
         let folder = folder.path().to_owned();
@@ -222,7 +222,7 @@ async fn a_run_has_the_limits_of_its_runtime() {
         assert!(err(&output).contains(part), "{}", err(&output));
     }
     let output = run(&["--timeout", "30"]).await;
-    assert_eq!(out(&output), format!("{}\n", 256 << 20), "{}", err(&output));
+    assert!(err(&output).contains("ended by its memory limit"), "{}", err(&output));
     let validated = knack(folder.path(), &["skill", "validate", "all.yaml"], &[]).await;
     assert_eq!(validated.status.code(), Some(0));
     for part in [
