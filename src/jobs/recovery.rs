@@ -105,7 +105,7 @@ pub(super) async fn recover(
         unwritten: services.unwritten.clone(),
         orphan_grace: settings.orphan_grace,
         over: over.clone(),
-        again: Arc::new(Semaphore::new(1)),
+        again: Arc::new(Semaphore::new(0)),
     };
     let mut pods: Vec<PodFacts> = launcher.index.all();
     // The records keep the results that come last, if not all of them have room.
@@ -133,6 +133,8 @@ pub(super) async fn recover(
     while let Some(found) = found.next().await {
         takeover.take(&adoption, found).await;
     }
+    // Now the memory that all readers took is free.
+    adoption.again.add_permits(1);
     let Takeover {
         kept,
         idle,
@@ -322,7 +324,8 @@ struct Adoption {
     unwritten: PendingWrites,
     orphan_grace: Duration,
     over: CancellationToken,
-    /// The turn of a journal that is read once more because there was no memory for it beside others.
+    /// The turn of a journal that is read once more because there was no memory for it beside others; none before all journals
+    /// were read once.
     again: Arc<Semaphore>,
 }
 
