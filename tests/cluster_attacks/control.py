@@ -65,6 +65,8 @@ def attempt(name, uid, targets):
         outcome = "timeout"
     finally:
         os.close(inherited)
+        # A step: on a busy machine a folder of 250,001 others takes minutes to make, and as long to remove.
+        print("TRIED", name, uid, flush=True)
         shutil.rmtree(place, ignore_errors=True)
     return "OPEN" if outcome.startswith("OPEN") else outcome
 
@@ -82,6 +84,7 @@ def main():
         outcome = attempt(name, UID, targets)
         who = "uid 65532"
         if outcome != "OPEN":
+            print("CLOSED", name, UID, flush=True)
             outcome, who = attempt(name, 0, targets), "root"
         print("CONTROL", name, who if outcome == "OPEN" else f"closed {outcome}", flush=True)
 

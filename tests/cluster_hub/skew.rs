@@ -2,6 +2,7 @@
 //! that the hub understands (`make test-skew` builds it).
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -34,9 +35,9 @@ async fn edited_and_run(installation: &Installation, gateways: &[(&str, u16)], t
     all_run(gateways, text).await;
 }
 
-/// The program of the older protocol.
-fn older_program() -> OsString {
-    std::env::var_os("KNACK_OLDER_PROGRAM").expect("KNACK_OLDER_PROGRAM: make test-skew")
+/// A path that `make test-skew` gives: `KNACK_OLDER_PROGRAM` of the older protocol, `KNACK_OLDER_RUNNER` of its commit.
+fn older(variable: &str) -> OsString {
+    std::env::var_os(variable).unwrap_or_else(|| panic!("{variable}: make test-skew"))
 }
 
 /// A model, beside a skill that the hub serves.
@@ -57,10 +58,13 @@ fn a_gateway_of_this_protocol_is_served_by_a_hub_of_the_last_one() {
     run(
         "a_gateway_of_this_protocol_is_served_by_a_hub_of_the_last_one",
         async |cluster| {
-            let program = older_program();
+            let program = older("KNACK_OLDER_PROGRAM");
+            // An image volume at /knack.
+            let runner = older("KNACK_OLDER_RUNNER");
+            let runner = cluster.image_of_program("runner-of-before", Path::new(&runner), "/knack-runner");
             let mut installation = Installation::start(cluster, 1, json!({})).await;
             installation.kill_hub();
-            let mut older = installation.replica_of(&program, "hub-older", installation.port);
+            let mut older = installation.replica_of(&program, &runner, "hub-older");
             installation.wait_for_hub_at(&installation.url()).await;
             let model = serving(&installation).await;
             let (_gateway, port) = model.gateway(&installation, "gateway-this").await;
@@ -83,7 +87,7 @@ fn gateways_of_the_last_protocol_and_of_this_one_serve_at_one_hub() {
     run(
         "gateways_of_the_last_protocol_and_of_this_one_serve_at_one_hub",
         async |cluster| {
-            let program = older_program();
+            let program = older("KNACK_OLDER_PROGRAM");
             let mut installation = Installation::start(cluster, 1, json!({})).await;
             let model = serving(&installation).await;
             let (_this, port) = model.gateway(&installation, "gateway-this").await;

@@ -285,18 +285,20 @@ impl Installation {
         Process::start_as(&self.kubeconfig, self.folder.path(), name, &words)
     }
 
-    /// A replica of the hub that another program is, with the options that it knows: a rollback installs the chart of its release.
-    pub(crate) fn replica_of(&self, program: &std::ffi::OsStr, name: &str, port: u16) -> Process {
+    /// A replica of the hub that another program is, with its runner and the options that it knows: a rollback installs the chart
+    /// and the images of its release.
+    pub(crate) fn replica_of(&self, program: &std::ffi::OsStr, runner_image: &str, name: &str) -> Process {
         let help = Command::new(program).args(["hub", "--help"]).output().unwrap();
         let help = String::from_utf8(help.stdout).unwrap();
         let is_known = |word: &String| {
             let option = word.split('=').next().unwrap_or_default();
             !option.starts_with("--") || help.split_whitespace().any(|known| known == option)
         };
-        let words = self.hub_words(&format!("127.0.0.1:{port}"));
+        let words = self.hub_words(&format!("127.0.0.1:{}", self.port));
         let mut command = Command::new(program);
         command
             .args(words.into_iter().filter(is_known))
+            .arg(format!("--runner-image={runner_image}"))
             .env("KUBECONFIG", &self.kubeconfig);
         Process::spawn(self.folder.path(), name, &mut command)
     }

@@ -5,8 +5,6 @@ use std::process::Command;
 
 use cluster_support::Cluster;
 
-const IMAGE: &str = "knack.local/liar:test";
-
 /// Builds it and brings it into the cluster; gives its name.
 pub(crate) fn image(cluster: &Cluster) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -18,23 +16,9 @@ pub(crate) fn image(cluster: &Cluster) -> String {
     build
         .args(["--profile", "runner", "--target", &host])
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
-    succeed(build.current_dir(root));
-    let folder = tempfile::tempdir().unwrap();
-    let layer = folder.path().join("layer");
-    std::fs::create_dir_all(layer.join("knack")).unwrap();
-    let program = target.join(&host).join("runner/examples/liar");
-    std::fs::copy(&program, layer.join("knack/knack-runner"))
-        .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-    let archive = folder.path().join("liar.tar");
-    let mut make = Command::new(root.join("images/archive.py"));
-    make.args(["--name", IMAGE, "--entrypoint", "/knack/knack-runner", "--output"]);
-    succeed(make.arg(&archive).arg(&layer));
-    cluster.import(&[&archive]);
-    IMAGE.to_owned()
-}
-
-fn succeed(command: &mut Command) {
-    let output = command.output().unwrap();
+    let output = build.current_dir(root).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {errors}");
+    assert!(output.status.success(), "{build:?}: {errors}");
+    let program = target.join(&host).join("runner/examples/liar");
+    cluster.image_of_program("liar", &program, "/knack/knack-runner")
 }

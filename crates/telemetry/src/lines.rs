@@ -218,7 +218,12 @@ mod tests {
         // One notice, or several if the thread started only while lines were left out.
         let missed: usize = written
             .lines()
-            .filter_map(|line| line.strip_prefix('(')?.strip_suffix(" left out)")?.parse::<usize>().ok())
+            .filter_map(|line| {
+                line.strip_prefix('(')?
+                    .strip_suffix(" left out)")?
+                    .parse::<usize>()
+                    .ok()
+            })
             .sum();
         assert_eq!(missed, sent - WAITING_BYTES_MAX / line.len());
         assert_eq!(written.matches(&line).count(), sent - missed);

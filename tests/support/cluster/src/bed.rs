@@ -268,6 +268,25 @@ impl Cluster {
         self.bed(&words);
     }
 
+    /// Brings an image with nothing but a program at `path`, its entry point, into the cluster; gives its name. Panics if that fails.
+    #[must_use]
+    pub fn image_of_program(&self, name: &str, program: &Path, path: &str) -> String {
+        let image = format!("knack.local/{name}:test");
+        let folder = tempfile::tempdir().unwrap();
+        let layer = folder.path().join("layer");
+        let inside = layer.join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+        std::fs::copy(program, &inside).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let archive = folder.path().join("image.tar");
+        let mut make = Command::new(Path::new(FOLDER).join("../../images/archive.py"));
+        make.args(["--name", &image, "--entrypoint", path, "--output"]);
+        let output = make.arg(&archive).arg(&layer).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{make:?}: {errors}");
+        self.import(&[&archive]);
+        image
+    }
+
     /// SIGKILL to a component; returns when it is gone.
     pub fn kill(&self, component: Component) {
         self.bed(&["kill", component.name()]);
