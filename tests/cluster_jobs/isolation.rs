@@ -67,7 +67,11 @@ fn isolated_is_true_only_where_policies_are_enforced() {
     cluster_support::run("isolated_is_true_only_where_policies_are_enforced", async |cluster| {
         for is_enforced in [false, true] {
             let fixture = Fixture::new(cluster, required()).await;
-            let _policies = is_enforced.then(|| cluster.enforce_policies(&[fixture.namespace.name()]));
+            // Also where nothing is to enforce: the stand-in of another test closes every pod until it has seen it.
+            let mut policies = cluster.policy_turn();
+            if is_enforced {
+                policies.enforce(&[fixture.namespace.name()]);
+            }
             let (target, _) = listener(cluster).await;
             let executor = owner(&fixture, &target).await;
             // Nothing is known yet: the run waits for the probe of its node.
@@ -89,6 +93,7 @@ fn isolated_is_true_only_where_policies_are_enforced() {
                 }
             }
             executor.shutdown().await;
+            drop(policies);
         }
     });
 }
@@ -98,6 +103,8 @@ fn isolated_is_true_only_where_policies_are_enforced() {
 #[test]
 fn a_late_policy_is_recognised_and_runs_wait_for_it() {
     cluster_support::run("a_late_policy_is_recognised_and_runs_wait_for_it", async |cluster| {
+        // A stand-in that had to wait for its turn would begin when the probe is over.
+        let mut policies = cluster.policy_turn();
         let node = cluster.kubectl(&["get", "nodes", "-o", "jsonpath={.items[0].metadata.name}"]);
         let label = |value: &str| {
             cluster.kubectl(&[
@@ -115,9 +122,12 @@ fn a_late_policy_is_recognised_and_runs_wait_for_it() {
         let running = executor.execute(python("print(1)"), CancellationToken::new());
         let enforcing = async {
             eventually(60, "the probe got out", async || heard.load(Ordering::Relaxed) > 0).await;
-            let (cluster, namespace) = (fixture.cluster, fixture.namespace.name().to_owned());
-            let policies = tokio::task::spawn_blocking(move || cluster.enforce_policies(&[&namespace]));
-            policies.await.unwrap()
+            let namespace = fixture.namespace.name().to_owned();
+            let begun = tokio::task::spawn_blocking(move || {
+                policies.enforce(&[&namespace]);
+                policies
+            });
+            begun.await.unwrap()
         };
         let (outcome, _policies) = tokio::join!(within(90, running), enforcing);
         assert_eq!(outcome.unwrap().stdout.text(), "1\n");

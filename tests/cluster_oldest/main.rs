@@ -10,8 +10,9 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
-use cluster_support::{Cluster, Component, run};
+use cluster_support::{Cluster, Component, STILL, run};
 
 /// kubectl at the oldest API server, with this text on standard input.
 fn kubectl(cluster: &Cluster, words: &[&str], input: &str) -> Output {
@@ -89,6 +90,15 @@ fn the_oldest_kubernetes_takes_what_knack_writes() {
         }
         let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=300s"];
         succeeds(cluster, &established, "");
+        // Its handlers hear a moment later than it writes that the definitions are established.
+        let begun = Instant::now();
+        for resource in ["skills", "skillruntimes"] {
+            let list = format!("/apis/knack.dev/v1alpha1/namespaces/default/{resource}?limit=1");
+            while !kubectl(cluster, &["get", "--raw", &list], "").status.success() {
+                assert!(begun.elapsed() < STILL, "{resource} are not served");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
         for (name, text) in files("examples/manifests", ".yaml") {
             let words = [
                 "create",

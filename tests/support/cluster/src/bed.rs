@@ -5,7 +5,8 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -14,9 +15,15 @@ use crate::component::Component;
 use crate::logs::PodLogs;
 use crate::namespace::Namespace;
 use crate::policy::PolicyStandIn;
+use crate::progress::{STILL, progress};
 
 /// The folder of `bed`, below the repository's root.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../cluster");
+
+/// The lists of the custom resources, which an API server that serves them answers.
+const SERVED: [&str; 2] = ["skills", "skillruntimes"];
+/// How often it is asked for them.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What a test may ask of a bed of its own.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +42,8 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     /// The programs of the cluster come first.
     path: String,
+    /// Set once the custom resources were seen to be served.
+    served: OnceLock<()>,
 }
 
 impl Cluster {
@@ -55,6 +64,7 @@ impl Cluster {
             network: PathBuf::new(),
             kubeconfig: PathBuf::new(),
             path: String::new(),
+            served: OnceLock::new(),
         };
         cluster.bed(&["up"]);
         let lines = cluster.bed(&["env"]);
@@ -233,6 +243,19 @@ impl Cluster {
             DEFINITIONS,
         ];
         self.kubectl(&established);
+        self.served.get_or_init(|| self.until_served());
+    }
+
+    /// Established is what the API server has written; its handlers hear of it from their own watch, a moment later.
+    fn until_served(&self) {
+        let begun = Instant::now();
+        for resource in SERVED {
+            let list = format!("/apis/knack.dev/v1alpha1/namespaces/default/{resource}?limit=1");
+            while !self.try_kubectl(&["get", "--raw", &list]).status.success() {
+                assert!(begun.elapsed() < STILL, "{resource} are not served");
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+        }
     }
 
     /// Runs kubectl, whatever comes of it.
@@ -310,12 +333,22 @@ impl Cluster {
     /// waits here.
     #[must_use]
     pub fn enforce_policies(&self, namespaces: &[&str]) -> PolicyStandIn {
+        let mut policies = self.policy_turn();
+        policies.enforce(namespaces);
+        policies
+    }
+
+    /// The same before anything is enforced: for who counts on a network that is open, or begins to enforce at a moment of its own.
+    #[must_use]
+    pub fn policy_turn(&self) -> PolicyStandIn {
         let mut command = Command::new(Path::new(FOLDER).join("netpol.sh"));
-        command.args(namespaces).env("PATH", &self.path);
+        command.env("PATH", &self.path);
         if let Some(name) = &self.own {
             command.env("KNACK_BED", name).env_remove("KNACK_BED_DIR");
         }
-        PolicyStandIn::start(command)
+        let policies = PolicyStandIn::start(command);
+        progress("no other test has a stand-in for the network");
+        policies
     }
 }
 

@@ -92,7 +92,7 @@ fn pods_reach_services_by_name_and_the_outside_by_address() {
                 POD_TIMEOUT,
             ]);
             // The first look may come before kube-proxy and the name server know the Service.
-            let ask = "for _ in $(seq 50); do wget -qO- http://server && exit 0; sleep 0.2; done; exit 1";
+            let ask = "for _ in $(seq 600); do wget -qO- http://server && exit 0; sleep 0.2; done; exit 1";
             create(cluster, &namespace, script(&image, "client", &json!({}), ask)).await;
             assert_eq!(log_of(cluster, &namespace, "client").trim(), "hello");
             let route = "ping -c1 -W5 10.99.0.254 >/dev/null && echo reached || ip route";
@@ -161,16 +161,22 @@ fn the_policy_stub_closes_sandbox_pods_and_no_others() {
         let image = cluster.image("busybox");
         let sandbox = json!({"knack.dev/role": "sandbox"});
         // The API server is what every pod can reach by address when nothing forbids it.
-        let dial = "for _ in 1 2 3 4 5; do nc -w 3 10.250.0.1 443 </dev/null 2>/dev/null && echo open && exit 0; sleep 0.3; done; echo closed";
-        create(cluster, &namespace, script(&image, "before", &sandbox, dial)).await;
+        let dial = |times: u32| {
+            format!(
+                "for _ in $(seq {times}); do nc -w 3 10.250.0.1 443 </dev/null 2>/dev/null && echo open && exit 0; sleep 0.3; done; echo closed"
+            )
+        };
+        // What is open is so at the first dial, or, while a stand-in is there, once the pod was seen: on a busy machine seconds later.
+        let (open, closed) = (&dial(60), &dial(5));
+        create(cluster, &namespace, script(&image, "before", &sandbox, open)).await;
         assert_eq!(log_of(cluster, &namespace, "before").trim(), "open");
         let enforced = cluster.enforce_policies(&[namespace.name()]);
-        create(cluster, &namespace, script(&image, "sandboxed", &sandbox, dial)).await;
-        create(cluster, &namespace, script(&image, "other", &json!({}), dial)).await;
+        create(cluster, &namespace, script(&image, "sandboxed", &sandbox, closed)).await;
+        create(cluster, &namespace, script(&image, "other", &json!({}), open)).await;
         assert_eq!(log_of(cluster, &namespace, "sandboxed").trim(), "closed");
         assert_eq!(log_of(cluster, &namespace, "other").trim(), "open");
         drop(enforced);
-        create(cluster, &namespace, script(&image, "after", &sandbox, dial)).await;
+        create(cluster, &namespace, script(&image, "after", &sandbox, open)).await;
         assert_eq!(log_of(cluster, &namespace, "after").trim(), "open");
     });
 }
