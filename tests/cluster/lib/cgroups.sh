@@ -25,8 +25,8 @@ cgroup_folders() { if unified; then ls -d "$CGROUPS/$BED"; else ls -d $CGROUPS/*
 
 remove_cgroups() {
   local folder _
-  # A cgroup stays busy for a moment after its last process.
-  for _ in $(seq 1 50); do
+  # A cgroup stays busy for a moment after its last process: on a busy machine for seconds.
+  for _ in $(seq 1 600); do
     for folder in $(cgroup_folders); do find "$folder" -depth -type d -exec rmdir {} + 2>/dev/null || true; done
     [ -n "$(cgroup_folders)" ] || return 0
     sleep 0.1
