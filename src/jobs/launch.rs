@@ -32,8 +32,9 @@ use super::start_failures::StartFailures;
 /// How long one try may take.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a container that is reported as running may refuse to be attached to: containerd reports "running" a moment before it
-/// accepts an attach, and the kubelet a moment longer than a container runs that has just ended.
-const ATTACH_PATIENCE: Duration = Duration::from_secs(5);
+/// accepts an attach, and the kubelet reports it for as long after its end as it takes to look again, a second, or several on a busy
+/// node. What it then reports says why the container has ended.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(15);
 /// How long an interpreter may take until it is ready: 15 to 40 ms are usual.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// When the Events of a Job without a pod are read, and how often: the Job controller makes the pod within 20 ms.
