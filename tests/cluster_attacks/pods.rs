@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace, progress};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -64,6 +64,13 @@ const POD_TIMEOUT: &str = "--timeout=300s";
 /// How often the control is asked how far it is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How long the node and the bystander may take to say that they are well: on a busy machine a kubelet misses a report, or a pod a
+/// second. A pressure that the kubelet has seen it reports for 5 minutes.
+const WELL_WITHIN: Duration = Duration::from_mins(2);
+
+/// The Lease of the executor: the attacks take its processor, too.
+const LEASE: Duration = Duration::from_mins(1);
+
 /// Builds the sandbox's archive, for a bed that was started just now.
 pub(crate) fn build_sandbox() -> PathBuf {
     let output = Command::new(root().join("images/build.sh"))
@@ -109,7 +116,8 @@ impl Runtime {
             .unwrap();
         let resolved = ResolvedRuntime::of(&runtime, &Defaults::new(cluster.image("sandbox-python")));
         let clients = JobClients::new(cluster.config().await).unwrap();
-        let settings = JobSettings::new("attacks-0", "https://127.0.0.1:1", [7; 32]);
+        let mut settings = JobSettings::new("attacks-0", "https://127.0.0.1:1", [7; 32]);
+        settings.lease_duration = LEASE;
         let executor = JobExecutor::new(clients, resolved, settings);
         let bystander = Bystander::start(cluster).await;
         let runtime = Self {
@@ -167,12 +175,16 @@ impl Bystander {
     }
 
     /// It runs, was never restarted, and still ticks.
-    pub(crate) fn assert_unharmed(&self, cluster: &Cluster) {
+    pub(crate) async fn assert_unharmed(&self, cluster: &Cluster) {
         let fields = "jsonpath={.status.phase} {.status.containerStatuses[0].restartCount}";
         let said = cluster.kubectl(&["-n", &self.namespace, "get", "pod", "bystander", "-o", fields]);
         assert_eq!(said, "Running 0");
-        let recent = cluster.kubectl(&["-n", &self.namespace, "logs", "bystander", "--since=10s"]);
-        assert!(recent.contains("tick"), "the bystander has stopped");
+        let begun = Instant::now();
+        let recent = ["-n", &self.namespace, "logs", "bystander", "--since=10s"];
+        while !cluster.kubectl(&recent).contains("tick") {
+            assert!(begun.elapsed() < WELL_WITHIN, "the bystander has stopped");
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
     }
 }
 
@@ -187,6 +199,19 @@ async fn create(cluster: &Cluster, namespace: &str, pod: &Value) -> String {
 pub(crate) fn node(cluster: &Cluster) -> String {
     let fields = "jsonpath={range .items[0].status.conditions[*]}{.type}={.status} {end}";
     cluster.kubectl(&["get", "nodes", "-o", fields])
+}
+
+/// Waits until the node says what it said before, which is what it says at once unless an attack or the machine is too much for it.
+pub(crate) async fn assert_well(cluster: &Cluster, before: &str) {
+    let begun = Instant::now();
+    while node(cluster) != before {
+        assert!(
+            begun.elapsed() < WELL_WITHIN,
+            "the node's conditions changed: {before} {}",
+            node(cluster)
+        );
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Each attack unlocked, in a privileged pod without any limit.

@@ -18,6 +18,12 @@ use crate::support::{Fixture, eventually, python, within};
 
 /// Runs that something happens to take this long, so that they are seen to run on a busy machine too.
 const SEEN_SECONDS: u64 = 20;
+/// One that is ended, and must not end by itself before: as long as a runtime allows.
+const ENDED_SECONDS: u64 = 100;
+/// How long containerd may take to hear that the kernel has killed something in a container.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
+/// How long the executor waits for a pod that waits for a node of the test: longer than the test takes to bring it.
+const LATE_NODE_WITHIN: Duration = Duration::from_mins(10);
 
 fn cold() -> Value {
     json!({"warmPool": {"replicas": 0}})
@@ -254,6 +260,9 @@ async fn let_go(fixture: &Fixture, with_runner: bool) {
             std::fs::read_to_string(&status).is_ok_and(|status| status.contains("State:\tZ"))
         })
         .await;
+        // containerd hears of it by another way than of the container's end: it must hear of it first, or it tells kubelet of an end
+        // like any other.
+        tokio::time::sleep(TOLD_WITHIN).await;
         tell(&runners, Signal::KILL);
     }
 }
@@ -287,10 +296,11 @@ fn a_pod_that_is_taken_away_says_by_whom() {
 async fn taken_away(cluster: &'static Cluster, how: &str, kind: Option<Kind>) {
     let fixture = Fixture::new(cluster, cold()).await;
     let executor = fixture.owner().await;
+    let seconds = if kind.is_some() { ENDED_SECONDS } else { SEEN_SECONDS };
     let mut request = python(&format!(
-        "import time; print('up', flush=True); time.sleep({SEEN_SECONDS}); print('down')"
+        "import time; print('up', flush=True); time.sleep({seconds}); print('down')"
     ));
-    request.limits.timeout = Duration::from_secs(2 * SEEN_SECONDS);
+    request.limits.timeout = Duration::from_secs(SEEN_SECONDS + seconds);
     let id = request.id;
     let running = within(120, executor.execute(request.clone(), CancellationToken::new()));
     tokio::pin!(running);
@@ -385,7 +395,13 @@ fn a_drain_loses_no_run() {
         })
         .await;
         for name in sandboxes().await {
-            pods.evict(&name, &EvictParams::default()).await.unwrap();
+            match pods.evict(&name, &EvictParams::default()).await {
+                // One that the pool has replaced since the list was read.
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                evicted => {
+                    evicted.unwrap();
+                }
+            }
         }
         let mut outputs = std::collections::BTreeSet::new();
         while let Some(outcome) = within(60, running.join_next()).await {
@@ -460,7 +476,9 @@ fn a_pool_waits_for_a_late_node_with_the_same_pod() {
         let mut fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 1}})).await;
         let key = format!("{}.knack.test/late", &*fixture.namespace);
         fixture.resolved.node_selector = BTreeMap::from([(key.clone(), "true".to_owned())]);
-        let executor = fixture.owner().await;
+        let late = |settings: &mut JobSettings| settings.start_timeout = LATE_NODE_WITHIN;
+        let executor = fixture.replica_with("owner", late).await;
+        within(30, executor.wait_until_owner()).await;
         let uid_of = |job: &str| {
             let path = "jsonpath={.metadata.uid}";
             cluster.kubectl(&["get", job, "-n", &fixture.namespace, "-o", path])

@@ -167,7 +167,8 @@ fn a_cancelled_run_ends_and_says_so() {
         let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 1}})).await;
         let executor = fixture.owner().await;
         eventually(60, "a pod stands", async || executor.counts().ready == 1).await;
-        let request = python("import time; time.sleep(50)");
+        let mut request = python("import time; time.sleep(110)");
+        request.limits.timeout = Duration::from_secs(120);
         let id = request.id;
         let running = executor.execute(request, CancellationToken::new());
         let cancel = async {
@@ -185,7 +186,7 @@ fn a_cancelled_run_ends_and_says_so() {
         let (outcome, began) = tokio::join!(running, cancel);
         assert_eq!(outcome.unwrap_err(), ExecutionError::Cancelled);
         // At once on an idle machine; and on any other long before the program would have ended.
-        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
         executor.shutdown().await;
     });
 }

@@ -18,6 +18,9 @@ use tokio_util::sync::CancellationToken;
 /// The secret that every replica of a test shares.
 const SECRET: [u8; 32] = [9; 32];
 
+/// The Lease of a replica here, where no test waits for one to run out: threads that get no processor for seconds do not lose it.
+const LEASE: Duration = Duration::from_mins(1);
+
 /// One SkillRuntime in a namespace of its own, under Pod Security `restricted`.
 pub(crate) struct Fixture {
     pub(crate) cluster: &'static Cluster,
@@ -58,6 +61,7 @@ impl Fixture {
     pub(crate) async fn replica_with(&self, name: &str, change: impl FnOnce(&mut JobSettings)) -> Arc<JobExecutor> {
         let clients = JobClients::new(self.cluster.config().await).unwrap();
         let mut settings = JobSettings::new(name, format!("https://{name}:8443"), SECRET);
+        settings.lease_duration = LEASE;
         change(&mut settings);
         JobExecutor::new(clients, self.resolved.clone(), settings)
     }
