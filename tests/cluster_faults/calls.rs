@@ -1,23 +1,22 @@
 //! Executions as a gateway asks for them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use knack_execution::remote::RemoteExecutor;
 use knack_execution::{
     ExecutionError, ExecutionRequest, ExecutionResult, Executor as _, Exit, Language, Limits, Program, SkillMount,
 };
-use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::client::HubClient;
 use knack_skill::model::SkillRef;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Installation, SOON, fresh_id};
+use super::support::{Installation, fetched, fresh_id};
 
 /// The skill that calls belong to.
 const SKILL: &str = "steady";
-/// How often the hub is asked for it.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The limit of a run that sleeps for some seconds: an interpreter may take ten of them to start.
+const SLEEPER_SECONDS: u64 = 60;
 
 /// A gateway's side of one hub.
 #[derive(Clone)]
@@ -38,14 +37,7 @@ impl Calls {
             name: SKILL.to_owned(),
         };
         // A replica behind the same address may see the skill later than the one that was asked before.
-        let begun = Instant::now();
-        let skill = loop {
-            match fetch_skill(&client, &installation.runtime(), &id).await {
-                Ok((skill, _)) => break skill,
-                Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        };
+        let skill = fetched(&client, &installation.runtime(), &id).await;
         Self {
             executor: RemoteExecutor::new(client, installation.runtime()),
             mount: Arc::new(SkillMount {
@@ -75,7 +67,8 @@ impl Calls {
 
     /// A run that sleeps and then says a word.
     pub(crate) fn sleeper(&self, seconds: f64, word: &str) -> ExecutionRequest {
-        self.python(&format!("import time; time.sleep({seconds}); print('{word}')"), 30)
+        let source = format!("import time; time.sleep({seconds}); print('{word}')");
+        self.python(&source, SLEEPER_SECONDS)
     }
 
     pub(crate) async fn run(&self, request: ExecutionRequest) -> Result<Arc<ExecutionResult>, ExecutionError> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use cluster_support::{progress, run};
 use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RefusalCode;
-use knack_hub_api::client::{HubClient, HubError};
+use knack_hub_api::client::HubClient;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::answer::{printed, until_it_prints};
+use super::answer::{posted, printed, until_it_prints};
 use super::support::{Installation, SOON, fresh_id};
 
 /// How long the run takes, seconds: longer than all that happens meanwhile.
@@ -23,13 +23,9 @@ async fn until_refused(client: &HubClient, post: &Value, code: RefusalCode) {
             let mut fresh = post.clone();
             fresh["id"] = json!(fresh_id().to_string());
             fresh["program"] = json!({"kind": "command", "argv": ["true"]});
-            match client
-                .post_stream(None, "/v1/executions", fresh.to_string().into())
-                .await
-            {
-                Err(HubError::Refused(refusal)) if refusal.code == code => return,
-                Err(HubError::Refused(_)) | Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-                Err(other) => panic!("{other:?}"),
+            match posted(client, fresh.to_string()).await {
+                Err(refusal) if refusal.code == code => return,
+                Err(_) | Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             }
         }
     };
@@ -50,12 +46,7 @@ fn an_execution_is_answered_whatever_became_of_its_skill_and_its_runtime() {
             let program = format!("import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')");
             let mut post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
             post["live"] = json!(true);
-            let ask = async || {
-                client
-                    .post_stream(None, "/v1/executions", post.to_string().into())
-                    .await
-                    .unwrap()
-            };
+            let ask = async || posted(&client, post.to_string()).await.unwrap();
             until_it_prints(&mut ask().await).await;
             progress("a run is under way, and its stream broke");
 

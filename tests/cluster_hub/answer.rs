@@ -1,7 +1,29 @@
 //! The lines of a run's answer.
 
-use knack_hub_api::client::LineReader;
-use knack_hub_api::{ExecutionFrame, StreamName};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use knack_hub_api::client::{HubClient, HubError, LineReader};
+use knack_hub_api::{ExecutionFrame, HubRefusal, StreamName};
+
+use super::support::SOON;
+
+/// Between two tries of a request whose connection failed.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What the hub says to a run at once: its answer, or why there is none. A connection that a busy machine makes too late is made again:
+/// the run has an id.
+pub(crate) async fn posted(client: &HubClient, body: impl Into<Bytes>) -> Result<LineReader, HubRefusal> {
+    let (body, begun) = (body.into(), Instant::now());
+    loop {
+        match client.post_stream(None, "/v1/executions", body.clone()).await {
+            Ok(lines) => return Ok(lines),
+            Err(HubError::Refused(refusal)) => return Err(refusal),
+            Err(error) => assert!(error.is_transient() && begun.elapsed() < SOON, "{error:?}"),
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
 
 /// Reads an execution's answer until its program has printed something. Panics if it ends before.
 pub(crate) async fn until_it_prints(lines: &mut LineReader) {

@@ -66,11 +66,13 @@ impl Model {
         }
     }
 
-    /// Starts a gateway and returns its port.
+    /// Starts a gateway and returns its port: it serves once it has its catalog.
     pub(crate) async fn gateway(&self, installation: &Installation, name: &str) -> (Process, u16) {
         let port = free_port();
+        let mut words = self.gateway_words(port);
+        words.push(with_catalog());
         let folder: &Path = installation.folder.path();
-        let process = Process::start(installation.cluster, folder, name, &self.gateway_words(port));
+        let process = Process::start(installation.cluster, folder, name, &words);
         listening(port).await;
         (process, port)
     }
@@ -81,6 +83,12 @@ impl Model {
         words.extend(self.words.iter().cloned());
         words
     }
+}
+
+/// The word of a gateway that waits for its first catalog as long as a busy hub may take: the default is some seconds, after which it
+/// passes requests on without skills.
+pub(crate) fn with_catalog() -> String {
+    format!("--start-wait-seconds={}", SOON.as_secs())
 }
 
 /// Asks the model through a gateway; `skills` are named in the header.

@@ -11,7 +11,6 @@ use knack_execution::remote::RemoteExecutor;
 use knack_execution::{
     ExecutionRequest, ExecutionResult, Executor as _, Language, Program, SkillMount, WorkingDirectory,
 };
-use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::client::HubClient;
 use knack_skill::call::ToolRun;
 use knack_skill::model::SkillRef;
@@ -20,7 +19,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Installation, SOON, fresh_id};
+use super::support::{Installation, SOON, fetched, fresh_id, unhurried};
 
 /// The value of the Secret. The function prints a signature that it makes with it.
 const SECRET: &str = "top-secret-4711";
@@ -75,7 +74,7 @@ async fn execute(installation: &Installation, client: &HubClient, code: Option<&
         namespace: installation.tenants[0].name().to_owned(),
         name: SKILL.to_owned(),
     };
-    let (skill, _) = fetch_skill(client, &installation.runtime(), &id).await.unwrap();
+    let skill = fetched(client, &installation.runtime(), &id).await;
     let arguments = json!({"items": [{"name": "Desk", "count": 2, "price": 149.5}]});
     let arguments = arguments.as_object().unwrap().clone();
     let tool = ToolRun::resolve(&skill, "quote", arguments, &knack_tool_schema::validate).unwrap();
@@ -102,6 +101,7 @@ async fn execute(installation: &Installation, client: &HubClient, code: Option<&
             name: SKILL.to_owned(),
             skill,
         }],
+        limits: unhurried(),
         ..ExecutionRequest::new(fresh_id(), "test", program)
     };
     RemoteExecutor::new(client.clone(), installation.runtime())

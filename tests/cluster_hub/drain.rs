@@ -11,13 +11,14 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::answer::{printed, until_it_prints};
-use super::support::{Installation, InstallationOptions, Process, SOON, free_port, fresh_id};
+use super::answer::{posted, printed, until_it_prints};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, fresh_id, patiently};
 
-/// How long the hub is given before it ends its catalogs, seconds: long enough for two requests to begin meanwhile.
-const PAUSE_SECONDS: u64 = 10;
+/// How long the hub is given before it ends its catalogs, seconds: long enough for two requests to begin meanwhile, on a machine on
+/// which each waits for seconds.
+const PAUSE_SECONDS: u64 = 20;
 /// How long the run takes, seconds: it outlives the pause by more than anything of the test takes.
-const RUN_SECONDS: u64 = 40;
+const RUN_SECONDS: u64 = 60;
 
 /// Waits until a hub says that it is not ready, and returns why.
 async fn not_ready(probes: u16) -> String {
@@ -69,7 +70,7 @@ fn a_hub_that_ends_cuts_no_stream() {
         words.extend([
             format!("--metrics-listen=127.0.0.1:{probes}"),
             format!("--shutdown-pause-seconds={PAUSE_SECONDS}"),
-            "--drain-seconds=120".to_owned(),
+            "--drain-seconds=200".to_owned(),
         ]);
         let mut hub = Process::start(cluster, installation.folder.path(), "hub", &words);
         let url = format!("https://127.0.0.1:{port}");
@@ -85,17 +86,15 @@ fn a_hub_that_ends_cuts_no_stream() {
         let post = |source: &str| {
             let mut post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", source]);
             post["live"] = json!(true);
-            post["limits"] = json!({"timeout_ms": 60_000});
+            post["limits"] = json!({"timeout_ms": 120_000});
             post.to_string()
         };
-        let catalog = client
-            .watch(&format!("{}&watch=true", installation.catalog()))
-            .await
-            .unwrap();
+        let watched = format!("{}&watch=true", installation.catalog());
+        let catalog = patiently(async || client.watch(&watched).await).await.unwrap();
         let long = post(&format!(
             "import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')"
         ));
-        let mut running = client.post_stream(None, "/v1/executions", long.into()).await.unwrap();
+        let mut running = posted(&client, long).await.unwrap();
         until_it_prints(&mut running).await;
         progress("a run is under way");
 
@@ -108,10 +107,7 @@ fn a_hub_that_ends_cuts_no_stream() {
         assert_eq!(why, "draining\n");
         // New requests are still served: a catalog, and a new run, which may end after the pause.
         assert_eq!(installation.names(&client).await.len(), 1);
-        let mut short = client
-            .post_stream(None, "/v1/executions", post("print('as usual')").into())
-            .await
-            .unwrap();
+        let mut short = posted(&client, post("print('as usual')")).await.unwrap();
         progress("a hub that ends serves on");
 
         let paused = catalog.await.unwrap();

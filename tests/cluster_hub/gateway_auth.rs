@@ -1,6 +1,7 @@
 //! A shared gateway that holds the providers' keys: it authenticates its clients, and no token leaves it.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use axum::routing::post;
@@ -29,7 +30,18 @@ async fn provider() -> (u16, Arc<Mutex<Vec<HeaderMap>>>) {
     (port, seen)
 }
 
+/// The answer to a client that shows this. 503: the API server had no time to look at it, so it is asked again.
 async fn ask(port: u16, header: &str, value: &str) -> (u16, String) {
+    let begun = Instant::now();
+    loop {
+        match ask_once(port, header, value).await {
+            (503, _) if begun.elapsed() < SOON => tokio::time::sleep(Duration::from_millis(500)).await,
+            answer => return answer,
+        }
+    }
+}
+
+async fn ask_once(port: u16, header: &str, value: &str) -> (u16, String) {
     let response = reqwest::Client::new()
         .post(format!("http://127.0.0.1:{port}/v1/chat/completions"))
         .header(header, value)

@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::support::{Installation, Process, SOON, free_port, listening};
+use super::chat::with_catalog;
+use super::support::{Installation, Process, SOON, free_port, listening, patiently};
 
 const SCRIPT: &str = r#"
 turns:
@@ -118,6 +119,7 @@ impl Replica {
             format!("--upstream-openai={}", mock.url),
             format!("--metrics-listen=127.0.0.1:{probes}"),
             "--shutdown-pause-seconds=0".to_owned(),
+            with_catalog(),
         ];
         let words = [&words, more].concat();
         let process = Process::start(installation.cluster, folder, name, &words);
@@ -288,18 +290,20 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
 
             // Another tenant's gateway gets no announcement, even if its client is the same, and can read nothing by
             // key.
-            let (secret, values) = kept(&installation, &hub).await.unwrap();
-            let (other_secret, others) = kept(&installation, &strange).await.unwrap();
+            let told = async |caller: &HubClient| patiently(async || kept(&installation, caller).await).await.unwrap();
+            let (secret, values) = told(&hub).await;
+            let (other_secret, others) = told(&strange).await;
             assert_eq!((values.len(), others), (5, vec![]));
             assert_ne!(secret, other_secret);
             for value in &values {
                 let path = kept_path(value.client, value.keys[0], &installation.runtime());
-                let sealed = hub.get_bytes(&path, 1 << 20).await.unwrap();
+                let read = async |caller: &HubClient| patiently(async || caller.get_bytes(&path, 1 << 20).await).await;
+                let sealed = read(&hub).await.unwrap();
                 assert!(
                     memchr::memmem::find(&sealed, b"replica").is_none(),
                     "the hub reads nothing of it"
                 );
-                match strange.get_bytes(&path, 1 << 20).await {
+                match read(&strange).await {
                     Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::NotFound),
                     other => panic!("{other:?}"),
                 }

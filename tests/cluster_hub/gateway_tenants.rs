@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::chat::{chat_with, content};
-use super::support::{Installation, InstallationOptions, Process, SOON, code, free_port, fresh_id, listening, refused};
+use super::support::{
+    Installation, InstallationOptions, Process, SOON, code, free_port, fresh_id, listening, patiently, refused,
+};
 
 /// Runs that wait at a runtime where one runs at once.
 const WAITING: usize = 8;
@@ -135,7 +137,7 @@ impl Client {
 }
 
 async fn names(client: &HubClient, catalog: &str) -> Result<Vec<String>, HubError> {
-    let mut lines = client.watch(catalog).await?;
+    let mut lines = patiently(async || client.watch(catalog).await).await?;
     let mut names = Vec::new();
     while let Some(line) = lines.next_value::<CatalogLine>().await? {
         if let CatalogLine::Skill(skill) = line {
@@ -250,14 +252,16 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
                 (shared.clone(), false),
             ] {
                 let index = format!("/v1/content/{}?runtime={}", of_b.digest, installation.runtime());
-                assert_eq!(client.get::<ContentIndex>(&index).await.is_ok(), taken);
+                let found = patiently(async || client.get::<ContentIndex>(&index).await).await;
+                assert_eq!(found.is_ok(), taken);
                 let post = installation.post(
                     &of_b,
                     &fresh_id().to_string(),
                     &["python3", "skills/of-b/scripts/run.py"],
                 );
                 if taken {
-                    let answer = client.post_stream(None, "/v1/executions", post.to_string().into());
+                    let post = bytes::Bytes::from(post.to_string());
+                    let answer = patiently(async || client.post_stream(None, "/v1/executions", post.clone()).await);
                     answer.await.unwrap();
                 } else {
                     assert_eq!(refused(&client, post.to_string()).await.code, RefusalCode::NotFound);
@@ -273,6 +277,17 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
 async fn narrow(cluster: &'static cluster_support::Cluster) -> Installation {
     let concurrency = json!({"maxRuns": 1, "maxQueued": WAITING, "queueTimeoutSeconds": 300});
     Installation::install(cluster, InstallationOptions::of(2, json!({"concurrency": concurrency}))).await
+}
+
+/// A hub, and the port of its metrics.
+async fn metered_hub(installation: &Installation) -> (Process, u16) {
+    let metrics = free_port();
+    let mut words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
+    words.retain(|word| !word.starts_with("--metrics-listen"));
+    words.push(format!("--metrics-listen=127.0.0.1:{metrics}"));
+    let hub = Process::start(installation.cluster, installation.folder.path(), "hub", &words);
+    installation.wait_for_hub_at(&installation.url()).await;
+    (hub, metrics)
 }
 
 /// Waits until a hub counts so many runs that wait.
@@ -301,12 +316,7 @@ fn a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run() {
         "a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run",
         async |cluster| {
             let installation = narrow(cluster).await;
-            let metrics = free_port();
-            let mut words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
-            words.retain(|word| !word.starts_with("--metrics-listen"));
-            words.push(format!("--metrics-listen=127.0.0.1:{metrics}"));
-            let _hub = Process::start(installation.cluster, installation.folder.path(), "hub", &words);
-            installation.wait_for_hub_at(&installation.url()).await;
+            let (_hub, metrics) = metered_hub(&installation).await;
             allow(&installation, &["use", "use-for"]).await;
             let (_mock, _gateway, port) = gateway(&installation).await;
             let (a, b) = (
@@ -315,7 +325,7 @@ fn a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run() {
             );
             for (tenant, client, script) in [
                 // The queue is full before the first of them ends, also on a slow machine.
-                (0, &a, "import time; time.sleep(8); print('of a')"),
+                (0, &a, "import time; time.sleep(20); print('of a')"),
                 (1, &b, "print('of b')"),
             ] {
                 installation.skill(&installation.tenants[tenant], "own", script).await;
@@ -352,22 +362,24 @@ fn a_client_that_fills_the_queue_lets_the_others_of_its_gateway_run() {
     );
 }
 
-/// Posts a run in the name of a client, and gives what the hub says of it once it has a place or waits.
+/// A run in the name of a client, longer than all that the test does.
+fn post_of(installation: &Installation, skill: &SkillLine, client: &str) -> Value {
+    let words = ["python3", "skills/slow/scripts/run.py"];
+    let mut post = installation.post(skill, &fresh_id().to_string(), &words);
+    post["client"] = json!(client);
+    post["limits"] = json!({"timeout_ms": 120_000});
+    post
+}
+
+/// Posts it, and gives what the hub says of it, from a head on that it sends within half a second.
 async fn post_for(
     installation: &Installation,
     caller: &HubClient,
     skill: &SkillLine,
     client: &str,
 ) -> Result<LineReader, HubError> {
-    let mut post = installation.post(
-        skill,
-        &fresh_id().to_string(),
-        &["python3", "skills/slow/scripts/run.py"],
-    );
-    post["client"] = json!(client);
-    caller
-        .post_stream(None, "/v1/executions", post.to_string().into())
-        .await
+    let body = bytes::Bytes::from(post_of(installation, skill, client).to_string());
+    patiently(async || caller.post_stream(None, "/v1/executions", body.clone()).await).await
 }
 
 /// A caller that may not act for others has one share of the queue, whatever clients it names; one that may has theirs.
@@ -376,11 +388,11 @@ fn clients_that_a_caller_names_without_the_right_are_one_sharer() {
     run(
         "clients_that_a_caller_names_without_the_right_are_one_sharer",
         async |cluster| {
-            let mut installation = narrow(cluster).await;
-            installation.restart_hub().await;
+            let installation = narrow(cluster).await;
+            let (_hub, metrics) = metered_hub(&installation).await;
             allow(&installation, &["use", "use-for"]).await;
             let tenant = installation.tenants[0].name();
-            installation.skill(tenant, "slow", "import time; time.sleep(60)").await;
+            installation.skill(tenant, "slow", "import time; time.sleep(110)").await;
             let own = installation.tenant(0).await;
             let line = installation.served(&own, "slow").await;
             let shared =
@@ -390,20 +402,20 @@ fn clients_that_a_caller_names_without_the_right_are_one_sharer() {
             // One runs, and all seats are taken by a caller without the right.
             let posts = (0..=WAITING).map(|_| post_for(&installation, &own, &line, "one"));
             let mut streams = futures::future::try_join_all(posts).await.unwrap();
+            // The head of an answer may come before its run has a seat.
+            queued(metrics, WAITING).await;
             progress("one runs, the others wait");
-            assert_eq!(
-                code(post_for(&installation, &own, &line, "two").await),
-                RefusalCode::TooManyRequests
-            );
+            let full = async |client: &str| {
+                let body = post_of(&installation, &line, client).to_string();
+                assert_eq!(refused(&own, body).await.code, RefusalCode::TooManyRequests);
+            };
+            full("two").await;
             // The same of one that has it: each client is a sharer, and the longest line gives a seat up.
             for client in ["one", "two", "three"] {
                 streams.push(post_for(&installation, &shared, &line, client).await.unwrap());
                 progress("a run waits");
             }
-            assert_eq!(
-                code(post_for(&installation, &own, &line, "three").await),
-                RefusalCode::TooManyRequests
-            );
+            full("three").await;
         },
     );
 }

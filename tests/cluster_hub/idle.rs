@@ -119,6 +119,7 @@ async fn calm(counted: &Counted) {
         let before = counted.calls().await;
         tokio::time::sleep(Duration::from_secs(3)).await;
         if counted.calls().await - before <= 3.0 * CALLS_PER_SECOND * f64::from(RUNTIMES) {
+            progress("it has come to rest");
             return;
         }
         assert!(begun.elapsed() < SOON, "it comes to rest");
@@ -201,6 +202,7 @@ fn runtimes_that_do_nothing_cost_the_api_server_next_to_nothing() {
                 let calls = counted.calls().await - before;
                 idle = idle.min(calls / begun.elapsed().as_secs_f64() / f64::from(RUNTIMES));
                 println!("{idle:.2} calls per idle runtime and second");
+                progress("a minute is over");
                 if idle <= CALLS_PER_SECOND {
                     break;
                 }

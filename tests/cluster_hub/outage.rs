@@ -6,7 +6,7 @@ use cluster_support::run;
 use serde_json::json;
 
 use super::chat::{Model, chat, content};
-use super::support::{Installation, SOON};
+use super::support::{Installation, Process, SOON, free_port, listening};
 
 /// Traffic flows and the last catalog serves while the hub is gone; a gateway that never had a catalog says so where a
 /// skill is named; when the hub is back, code runs again.
@@ -28,7 +28,9 @@ fn a_gateway_goes_on_without_its_hub() {
         installation.kill_hub();
         let (status, body) = chat(port, "hello", Some("steady")).await;
         assert_eq!((status, content(&body).as_str()), (200, "the model speaks"));
-        let (_late, late) = model.gateway(&installation, "late-gateway").await;
+        let (late, folder) = (free_port(), installation.folder.path());
+        let _late = Process::start(cluster, folder, "late-gateway", &model.gateway_words(late));
+        listening(late).await;
         let (status, body) = chat(late, "hello", None).await;
         assert_eq!((status, content(&body).as_str()), (200, "the model speaks"));
         let (status, body) = chat(late, "hello", Some("steady")).await;

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::Secret;
 use knack_api::{Skill, SkillRuntime};
 use knack_execution::remote::RemoteExecutor;
 use knack_execution::{ExecutionRequest, ExecutionResult, Executor as _, InputFile, SkillMount, StartKind};
-use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::RefusalCode;
 use knack_hub_api::client::HubClient;
 use knack_skill::call::ToolRun;
@@ -19,7 +18,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Installation, InstallationOptions, SOON, fresh_id, refused};
+use super::support::{Installation, InstallationOptions, SOON, fetched, fresh_id, refused, unhurried};
 
 /// The value of the Secret. Only declared tools may print it.
 const SECRET: &str = "granted-4712";
@@ -161,8 +160,7 @@ async fn install(installation: &Installation) {
              tools:\n  - {{name: tell, description: d, command: {}}}\n---\nx\n",
             tool.skill, tool.command
         );
-        // An interpreter that starts beside other tests takes seconds; how long is not what is asked here.
-        let mut sandbox = json!({"timeoutSeconds": 60});
+        let mut sandbox = json!({});
         if let Some(name) = tool.image {
             sandbox["imageName"] = json!(name);
         }
@@ -186,14 +184,16 @@ async fn tell(
         namespace: installation.tenants[0].name().to_owned(),
         name: skill.to_owned(),
     };
-    let (found, _) = fetch_skill(client, &installation.runtime(), &id).await.unwrap();
+    let found = fetched(client, &installation.runtime(), &id).await;
     let tool = ToolRun::resolve(&found, "tell", serde_json::Map::new(), &knack_tool_schema::validate).unwrap();
     let mount = SkillMount {
         name: skill.to_owned(),
         skill: found,
     };
+    // An interpreter that starts beside other tests takes seconds; how long is not what is asked here.
     let request = ExecutionRequest {
         inputs,
+        limits: unhurried(),
         ..ExecutionRequest::of_tool(fresh_id(), "test", tool, mount)
     };
     RemoteExecutor::new(client.clone(), installation.runtime())

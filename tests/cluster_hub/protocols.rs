@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::answer::printed;
-use super::support::{Installation, fresh_id};
+use super::support::{Installation, fresh_id, patiently};
 
 /// Gateways of the oldest protocol that is understood, of this release, of the next one, and of one after it.
 const OLDER: ProtocolRange = ProtocolRange::new(PROTOCOL_MIN, PROTOCOL_MIN);
@@ -55,8 +55,9 @@ async fn told(
 ) -> Result<String, HubRefusal> {
     let mut stated = range.max;
     loop {
-        let body = post(installation, skill, stated).to_string();
-        let refused = match client.post_stream(None, "/v1/executions", body.into()).await {
+        let body = bytes::Bytes::from(post(installation, skill, stated).to_string());
+        let posted = patiently(async || client.post_stream(None, "/v1/executions", body.clone()).await).await;
+        let refused = match posted {
             Ok(mut lines) => return Ok(printed(&mut lines).await),
             Err(HubError::Refused(refusal)) => refusal,
             Err(other) => panic!("{other:?}"),
@@ -72,7 +73,9 @@ async fn told(
 
 /// Whether a gateway that speaks `range` follows the catalog, by the hub's greeting.
 async fn follows(installation: &Installation, client: &HubClient, range: ProtocolRange) -> bool {
-    let mut lines = client.watch(&installation.catalog()).await.unwrap();
+    let mut lines = patiently(async || client.watch(&installation.catalog()).await)
+        .await
+        .unwrap();
     let Some(CatalogLine::Hello(hello)) = lines.next_value::<CatalogLine>().await.unwrap() else {
         panic!("a catalog begins with a greeting");
     };

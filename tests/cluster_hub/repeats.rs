@@ -97,14 +97,14 @@ impl Jobs {
     }
 }
 
-/// A skill whose tools say which process they are, once after a moment and once after a long one.
+/// A skill whose tools say which process they are, once after a while, in which every other request is answered, and once after a long one.
 async fn apply(installation: &Installation) {
     let tool = |name: &str, seconds: u32| {
         format!("  - name: {name}\n    description: Tells.\n    command: [python3, tell.py, '{seconds}']\n")
     };
     let document = format!(
         "---\nname: teller\ndescription: Tells.\ntimeout_ms: 60000\ntools:\n{}{}---\nText.\n",
-        tool("soon", 3),
+        tool("soon", 15),
         tool("late", 50)
     );
     let script = "import sys, time, uuid\nname = uuid.uuid4().hex\ntime.sleep(float(sys.argv[1]))\nprint(name)\n";

@@ -11,7 +11,8 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::support::{Installation, SOON, fresh_id, refused};
+use super::answer::posted;
+use super::support::{Installation, SOON, fresh_id, patiently, refused};
 
 /// The master switch: executions of a suspended runtime answer 503 by its name, until it is on again.
 async fn suspended_is_503(installation: &Installation, client: &HubClient, body: impl Fn() -> String) {
@@ -23,11 +24,7 @@ async fn suspended_is_503(installation: &Installation, client: &HubClient, body:
             .await
             .unwrap();
     };
-    let refusal = async || match client.post_stream(None, "/v1/executions", body().into()).await {
-        Err(HubError::Refused(refusal)) => Some(refusal),
-        Err(other) => panic!("{other:?}"),
-        Ok(_) => None,
-    };
+    let refusal = async || posted(client, body()).await.err();
     set(true).await;
     let refused = tokio::time::timeout(SOON, async {
         loop {
@@ -146,8 +143,9 @@ fn bad_requests_are_refused_by_name() {
             (old, RefusalCode::Gone),
         ] {
             let path = format!("/v1/executions/{id}?runtime={}", installation.runtime());
-            let read = client.get::<ExecutionState>(&path).await.map(|_| ());
-            for answer in [read, client.delete(None, &path).await] {
+            let read = patiently(async || client.get::<ExecutionState>(&path).await).await;
+            let deleted = patiently(async || client.delete(None, &path).await).await;
+            for answer in [read.map(|_| ()), deleted] {
                 match answer {
                     Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, code, "{id}: {refusal}"),
                     other => panic!("{id}: {other:?}"),

@@ -4,19 +4,19 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cluster_support::{Cluster, Namespace};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use knack_api::Skill;
 use knack_execution::remote::RemoteExecutor;
 use knack_execution::{
-    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Program, SkillMount,
+    ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Executor as _, Limits, Program, SkillMount,
 };
 use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, LineReader, Token};
 use knack_hub_api::{CatalogLine, ExecutionFrame, HubRefusal, RefusalCode, RuntimeName, SkillLine};
-use knack_skill::model::SkillRef;
+use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -30,6 +30,29 @@ pub(crate) const SOON: Duration = cluster_support::STILL.saturating_sub(Duration
 
 /// How often a condition without a signal is asked for.
 const POLL: Duration = Duration::from_millis(50);
+
+/// The limit of a run that is not about its limit. The default is 10 s, which an interpreter takes to start where many pods share a
+/// node.
+const RUN_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The limits of such a run.
+pub(crate) fn unhurried() -> Limits {
+    Limits {
+        timeout: RUN_TIMEOUT,
+        ..Limits::default()
+    }
+}
+
+/// Asks the hub again while it, or the API server that it asks, is too busy to answer.
+pub(crate) async fn patiently<T>(mut ask: impl AsyncFnMut() -> Result<T, HubError>) -> Result<T, HubError> {
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Err(error) if error.is_transient() && begun.elapsed() < SOON => tokio::time::sleep(POLL).await,
+            answer => return answer,
+        }
+    }
+}
 
 /// A process of this build; killed when dropped.
 pub(crate) struct Process {
@@ -412,7 +435,8 @@ impl Installation {
 
     /// Waits until a Skill is served to a caller, by the stream's own word.
     pub(crate) async fn served(&self, client: &HubClient, name: &str) -> SkillLine {
-        let mut lines = client.watch(&format!("{}&watch=true", self.catalog())).await.unwrap();
+        let path = format!("{}&watch=true", self.catalog());
+        let mut lines = patiently(async || client.watch(&path).await).await.unwrap();
         let line = tokio::time::timeout(SOON, next_skill(&mut lines, |skill| skill.name == name)).await;
         cluster_support::progress(format!("{name} is served"));
         line.unwrap_or_else(|_| panic!("{name} is served"))
@@ -420,7 +444,7 @@ impl Installation {
 
     /// Names in a caller's catalog.
     pub(crate) async fn names(&self, client: &HubClient) -> Vec<String> {
-        let mut lines = client.watch(&self.catalog()).await.unwrap();
+        let mut lines = patiently(async || client.watch(&self.catalog()).await).await.unwrap();
         let mut names = Vec::new();
         while let Some(line) = lines.next_value::<CatalogLine>().await.unwrap() {
             if let CatalogLine::Skill(skill) = line {
@@ -442,7 +466,7 @@ impl Installation {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        let (skill, _) = fetch_skill(client, &self.runtime(), &id).await.unwrap();
+        let skill = fetched(client, &self.runtime(), &id).await;
         let program = Program::Command {
             argv: words.iter().map(ToString::to_string).collect(),
         };
@@ -452,6 +476,7 @@ impl Installation {
                 name: name.to_owned(),
                 skill,
             }],
+            limits: unhurried(),
             ..ExecutionRequest::new(fresh_id(), "test", program)
         };
         RemoteExecutor::new(client.clone(), self.runtime())
@@ -473,6 +498,18 @@ impl Installation {
 pub(crate) fn fresh_id() -> ExecutionId {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     ExecutionId::new(now, &uuid::Uuid::new_v4().to_string(), 0, "test")
+}
+
+/// The content of a skill, asked for again while the hub does not have it yet or is busy.
+pub(crate) async fn fetched(client: &HubClient, runtime: &RuntimeName, id: &SkillRef) -> Arc<LoadedSkill> {
+    let begun = Instant::now();
+    loop {
+        match fetch_skill(client, runtime, id).await {
+            Ok((skill, _)) => return skill,
+            Err(error) => assert!(begun.elapsed() < SOON, "{error}"),
+        }
+        tokio::time::sleep(POLL).await;
+    }
 }
 
 /// The next skill line that fits.
@@ -513,8 +550,8 @@ fn merge(whole: &mut Value, more: Value) {
 async fn apply_runtime(client: &kube::Client, cluster: &Cluster, run: &Namespace, spec: Value) {
     let mut whole = json!({
         "maxActivation": "Always",
-        // The default is 10 s, which an interpreter takes to start where many pods share a node; a test of a limit names it.
-        "sandbox": {"image": cluster.image("sandbox-python"), "timeoutSeconds": 60},
+        // A test of a limit names its own.
+        "sandbox": {"image": cluster.image("sandbox-python"), "timeoutSeconds": RUN_TIMEOUT.as_secs()},
         "warmPool": {"replicas": 0},
         "allowedCallers": {"namespaces": {"selector": {"matchExpressions": [
             {"key": TENANT, "operator": "In", "values": [run.name()]},
@@ -550,7 +587,9 @@ pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> RefusalCo
 
 /// The refusal of a run that is posted: a status, or where the hub needs longer to refuse it (the head does not wait), a frame.
 pub(crate) async fn refused(client: &HubClient, body: String) -> HubRefusal {
-    let mut frames = match client.post_stream(None, "/v1/executions", body.into()).await {
+    let body = bytes::Bytes::from(body);
+    let posted = patiently(async || client.post_stream(None, "/v1/executions", body.clone()).await);
+    let mut frames = match posted.await {
         Ok(frames) => frames,
         Err(HubError::Refused(refusal)) => return refusal,
         Err(other) => panic!("{other:?}"),

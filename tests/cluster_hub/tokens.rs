@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::support::{Installation, SOON};
+use super::support::{Installation, SOON, patiently};
 
 /// How often the API server is asked for what it tells nobody.
 const POLL: Duration = Duration::from_millis(200);
@@ -32,7 +32,8 @@ fn forged(token: &str, change: impl Fn(&mut Value)) -> String {
 }
 
 async fn refusal(installation: &Installation, token: &str) -> (RefusalCode, String) {
-    match installation.hub_client(token).get::<Version>("/v1/version").await {
+    let client = installation.hub_client(token);
+    match patiently(async || client.get::<Version>("/v1/version").await).await {
         Err(HubError::Refused(refusal)) => (refusal.code, refusal.message),
         other => panic!("{other:?}"),
     }
@@ -70,13 +71,9 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
             let installation = Installation::start(cluster, 1, json!({})).await;
             let tenant = installation.tenants[0].name().to_owned();
             let good = installation.token(&tenant, "default", "knack").await;
-            assert!(
-                installation
-                    .hub_client(&good)
-                    .get::<Version>("/v1/version")
-                    .await
-                    .is_ok()
-            );
+            let genuine = installation.hub_client(&good);
+            let version = patiently(async || genuine.get::<Version>("/v1/version").await).await;
+            assert!(version.is_ok(), "{version:?}");
 
             let accounts: Api<ServiceAccount> = Api::namespaced(installation.client.clone(), &tenant);
             let mut gone = ServiceAccount::default();
@@ -118,7 +115,7 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
 
             // Who is known is not yet allowed: the release's own namespace is no tenant.
             let stranger = installation.hub_client(&installation.token(&installation.system, "default", "knack").await);
-            match stranger.watch(&installation.catalog()).await {
+            match patiently(async || stranger.watch(&installation.catalog()).await).await {
                 Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::Forbidden),
                 other => panic!("{other:?}"),
             }
@@ -130,8 +127,7 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
                     runtime: installation.runtime(),
                     token,
                 };
-                gateway
-                    .post::<ClientAuthorization>("/v1/clients", &check)
+                patiently(async || gateway.post::<ClientAuthorization>("/v1/clients", &check).await)
                     .await
                     .unwrap()
             };

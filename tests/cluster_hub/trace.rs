@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cluster_support::run;
 use serde_json::json;
 
-use super::chat::{Model, chat_with, content};
+use super::chat::{Model, chat_with, content, with_catalog};
 use super::collector::{Collector, PARENT, TRACE, only};
 use super::support::{Installation, InstallationOptions, Process, SOON, free_port, listening};
 
@@ -37,7 +37,9 @@ fn a_run_in_a_pod_belongs_to_the_trace_of_its_request() {
 
         let model = Model::start(&installation).await;
         let port = free_port();
-        let _gateway = traced(&installation, &of_gateway, "gateway", &model.gateway_words(port));
+        let mut words = model.gateway_words(port);
+        words.push(with_catalog());
+        let _gateway = traced(&installation, &of_gateway, "gateway", &words);
         listening(port).await;
 
         let (_, body) = chat_with(port, "run it", &[("traceparent", PARENT)]).await;
