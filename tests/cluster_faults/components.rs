@@ -17,8 +17,8 @@ use super::support::Installation;
 
 /// Longest wait for the answer to a request without skills, whatever is down.
 const PROXIED_WITHIN: Duration = Duration::from_mins(1);
-/// Longest call of an execution, whatever is down: its own limit, its start, and what a hub waits for its cluster.
-const CALL_WITHIN: Duration = Duration::from_secs(150);
+/// Longest call of an execution, whatever is down: its own limit, and the 3 minutes that a gateway asks on after it.
+const CALL_WITHIN: Duration = Duration::from_mins(4);
 /// How soon code runs again after the part is back, on a machine on which other suites run. How long it took is printed.
 const RECOVERED_WITHIN: Duration = Duration::from_mins(3);
 /// Callers that run one execution after another all the time.
@@ -210,11 +210,15 @@ async fn outage(
         last = one(calls, 0.0).await;
     }
     let recovered = back.elapsed();
-    let (status, body) = chat(port, "run it", None).await;
-    assert!(
-        status == 200 && content(&body).contains("steady ran"),
-        "{name}: {status} {body}"
-    );
+    loop {
+        let (status, body) = chat(port, "run it", None).await;
+        if status == 200 && content(&body).contains("steady ran") {
+            break;
+        }
+        // What is back may still be too busy for one of them.
+        assert!(back.elapsed() < RECOVERED_WITHIN, "{name}: {status} {body}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
     let mut all = load.end().await;
     all.push(long.await.unwrap());
     all.push(last);

@@ -12,8 +12,8 @@ use super::calls::{Calls, is_named};
 use super::journals::Journals;
 use super::support::Installation;
 
-/// How soon a caller hears of it.
-const TOLD_WITHIN: Duration = Duration::from_mins(2);
+/// How soon a caller hears of it: the limit of its execution, and the 3 minutes that a gateway asks on after it.
+const TOLD_WITHIN: Duration = Duration::from_mins(4);
 /// Executions that run meanwhile.
 const RUNNING: usize = 3;
 
@@ -22,7 +22,7 @@ async fn runs(calls: &Calls, journals: &mut Journals) -> JoinSet<Result<String, 
     let mut running = JoinSet::new();
     for _ in 0..RUNNING {
         let calls = calls.clone();
-        running.spawn(async move { calls.text(calls.python("import time; time.sleep(30)", 40)).await });
+        running.spawn(async move { calls.text(calls.python("import time; time.sleep(30)", 60)).await });
     }
     let begun = Instant::now();
     while journals.started().count() < RUNNING {

@@ -14,6 +14,8 @@ use super::support::SOON;
 
 /// Runs that the kill meets.
 const RUNNING: usize = 6;
+/// How long each would take, seconds: the first one must run still when the last one has a pod.
+const RUN_SECONDS: u64 = 100;
 
 #[test]
 fn a_hub_with_another_journal_key_runs_nothing_twice() {
@@ -29,7 +31,8 @@ fn a_hub_with_another_journal_key_runs_nothing_twice() {
         let mut ids = vec![ended.id.to_string()];
         let mut running = JoinSet::new();
         for index in 0..RUNNING {
-            let request = calls.sleeper(20.0, &format!("{index}"));
+            let source = format!("import time; time.sleep({RUN_SECONDS}); print({index})");
+            let request = calls.python(&source, RUN_SECONDS + 10);
             ids.push(request.id.to_string());
             let calls = calls.clone();
             running.spawn(async move { calls.text(request).await });

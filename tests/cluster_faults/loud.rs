@@ -75,7 +75,7 @@ fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
             }
             // Forty megabytes from one program: what is over its limit is not kept, and it is ended.
             let flood = "import sys\nfor i in range(40): sys.stdout.write('x' * 1000000)\nprint('not reached')";
-            let flooded = calls.run(calls.python(flood, 30)).await.unwrap();
+            let flooded = calls.run(calls.python(flood, 60)).await.unwrap();
             assert_eq!(flooded.exit, Exit::OutputLimit);
             assert!(flooded.stdout.truncated && flooded.stdout.bytes.len() <= 1 << 20);
             // The queue is in order: by now all of the ten have run, though there was no reader.

@@ -32,8 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// How long a container may be there before its run starts.
 const STARTS_WITHIN: Duration = Duration::from_secs(5);
-/// How long after the owner's halt a start that it had asked for may take to be in the journals.
-const SETTLES_WITHIN: Duration = Duration::from_millis(300);
+/// How long after the owner's halt a start that it had asked for may take to be in the journals: one that comes between the last look
+/// before the kill and the first one after it takes the moment away. A Lease outlasts a few of these.
+const SETTLES_WITHIN: Duration = Duration::from_secs(1);
 /// How long the name of the owner is good for.
 const OWNER_KNOWN_FOR: Duration = Duration::from_millis(250);
 

@@ -129,10 +129,12 @@ async fn refusal(client: &HubClient, post: &Value) -> HubRefusal {
                 .post_stream(None, "/v1/executions", post.to_string().into())
                 .await
             {
-                Err(HubError::Refused(refusal)) => return refusal,
-                Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
-                Err(other) => panic!("{other:?}"),
+                Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotOwner => return refusal,
+                Ok(_) => {}
+                // The replica, or the API server that it asks who calls, is busy.
+                Err(error) => assert!(error.is_transient(), "{error:?}"),
             }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     tokio::time::timeout(SOON, refused)
@@ -159,7 +161,6 @@ fn the_other_replica_names_the_owner_and_follows_it() {
         let skill = installation.served(&at_other, "steady").await;
         let post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", "print(1)"]);
         let refusal = refusal(&at_other, &post).await;
-        assert_eq!(refusal.code, RefusalCode::NotOwner, "{refusal}");
         assert_eq!(refusal.owner, Some(format!("https://{owner}")));
         assert!(!refusal.message.contains("127.0.0.1"), "{refusal}");
         // The word on the wire is HTTP's own.
@@ -173,10 +174,12 @@ fn the_other_replica_names_the_owner_and_follows_it() {
         assert_eq!(plain.send().await.unwrap().status().as_u16(), 421);
 
         // A client that knows the other one only gets its result.
+        let asked = Instant::now();
         assert_eq!(
             calls.text(calls.sleeper(0.0, "followed")).await,
             Ok("followed\n".to_owned())
         );
+        let run = asked.elapsed();
 
         replicas.kill(&owner);
         let since = Instant::now();
@@ -184,7 +187,8 @@ fn the_other_replica_names_the_owner_and_follows_it() {
         assert_eq!(outcome.expect("bounded"), Ok("taken over\n".to_owned()));
         println!("an owner that was killed is followed after {:?}", since.elapsed());
         assert_eq!(replicas.owner().await, Some(other));
-        // A Lease of 15 s, looks 3 s apart, the reading of the journals, and a busy machine, on which the run alone takes long.
-        assert!(since.elapsed() < Duration::from_secs(75), "{:?}", since.elapsed());
+        // A Lease of 15 s, looks 3 s apart, the reading of the journals, and the run, which a busy machine may take longer for now.
+        let within = Duration::from_secs(75) + 5 * run;
+        assert!(since.elapsed() < within, "{:?} of {within:?}", since.elapsed());
     });
 }

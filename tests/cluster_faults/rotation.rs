@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::beside;
 use super::calls::Calls;
 use super::chat::{Model, chat, content};
-use super::support::{Installation, InstallationOptions, Process, SOON, free_port, next_skill};
+use super::support::{Installation, InstallationOptions, Process, SOON, free_port, next_skill, patiently};
 
 const HOUR: u64 = 3600;
 const DAY: u64 = 24 * HOUR;
@@ -252,7 +252,7 @@ fn a_certificate_is_replaced_under_its_gateways() {
             let calls = calls.clone();
             async move {
                 calls
-                    .text(calls.python("import time; time.sleep(25); print('through')", 40))
+                    .text(calls.python("import time; time.sleep(25); print('through')", 100))
                     .await
             }
         });
@@ -268,7 +268,8 @@ fn a_certificate_is_replaced_under_its_gateways() {
         std::fs::write(&only_last, &last).unwrap();
         until_replaced(&calls, &url, &only_last, &token).await;
         let fresh = client(&url, &authorities, &token);
-        assert!(fresh.get::<Version>("/v1/version").await.is_ok());
+        let version = patiently(async || fresh.get::<Version>("/v1/version").await).await;
+        assert!(version.is_ok(), "{version:?}");
 
         // An hour later the last authority is forgotten.
         an_hour_later(&mut installation, "previous", "replaced_at").await;

@@ -210,7 +210,7 @@ fn words(installation: &Installation, index: usize) -> Vec<String> {
         &format!("--runtime={}", installation.runtime()),
         &format!("--service-account={}/default", installation.tenants[0].name()),
         &format!("--hub-namespace={}", installation.system.name()),
-        "--timeout=30",
+        "--timeout=60",
         "--",
         "python3",
         "-c",
