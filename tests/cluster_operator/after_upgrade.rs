@@ -197,6 +197,8 @@ async fn told(client: &Client, namespace: &str) -> Vec<String> {
             .filter_map(|event| event.regarding.as_ref()?.name.clone())
             .collect();
         names.sort();
+        // A later look may tell of one again.
+        names.dedup();
         if names.len() >= 2 {
             return names;
         }

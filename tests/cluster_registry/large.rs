@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Cursor, Read as _};
+use std::time::Duration;
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -9,7 +10,7 @@ use knack_api::Skill;
 use kube::Api;
 use kube::api::ListParams;
 
-use crate::installation::Installation;
+use crate::installation::{Installation, SOON};
 use crate::requests::{Dialect, form};
 use crate::{digest, until_ready};
 
@@ -69,7 +70,14 @@ fn a_folder_of_5_6_mb_is_served_from_immutable_config_maps_and_comes_back_byte_f
         let deleted = team.send(Dialect::OpenAi, "DELETE", &path, None).await;
         assert_eq!(deleted.status, StatusCode::OK, "{}", deleted.text());
         installation.until_gone("canvas").await;
-        let left = maps.list(&ListParams::default().labels("knack.dev/skill=canvas")).await;
-        assert!(left.unwrap().items.is_empty(), "what was served of it goes with it");
+        // Kubernetes collects it as it does the rest, in no order.
+        let served = ListParams::default().labels("knack.dev/skill=canvas");
+        let gone = async {
+            while !maps.list(&served).await.unwrap().items.is_empty() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let gone = tokio::time::timeout(SOON, gone).await;
+        gone.expect("what was served of it goes with it");
     });
 }

@@ -1,7 +1,14 @@
 //! Requests as programs send them.
 
+use std::time::{Duration, Instant};
+
 use http::{HeaderMap, StatusCode};
 use serde_json::Value;
+
+use super::installation::SOON;
+
+/// Before the second try of a request for which the API server had no time.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// Whose shapes are asked for.
 #[derive(Clone, Copy)]
@@ -11,6 +18,7 @@ pub(crate) enum Dialect {
 }
 
 /// What is sent.
+#[derive(Clone)]
 pub(crate) enum Sent {
     Json(Value),
     Form(String, Vec<u8>),
@@ -114,9 +122,18 @@ impl Program {
         })
     }
 
+    /// The answer, once the API server behind the registry has time: until it has said who may do what, or has made the change, the
+    /// registry asks to try again.
     pub(crate) async fn send(&self, dialect: Dialect, method: &str, path: &str, sent: Option<Sent>) -> Answer {
-        let answer = self.try_send(dialect, method, path, sent).await;
-        answer.unwrap_or_else(|| panic!("no answer to {method} {path}"))
+        let begun = Instant::now();
+        loop {
+            let answer = self.try_send(dialect, method, path, sent.clone()).await;
+            let answer = answer.unwrap_or_else(|| panic!("no answer to {method} {path}"));
+            if answer.status != StatusCode::SERVICE_UNAVAILABLE || begun.elapsed() > SOON {
+                return answer;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 
     /// The body of a success.
