@@ -29,17 +29,18 @@ setup: ## Installs what building and testing need (as root on Debian), or names 
 runner: setup ## Builds the static sandbox runner
 	@tools/progress.sh "sandbox runner" env RUSTFLAGS='-C target-feature=+crt-static' cargo build -p knack-runner --profile runner --target $(HOST)
 
-# install -C leaves a runner that is the same already: tests of a suite beside may be starting it.
+# install -C leaves a runner that is the same already: tests of a suite beside may be starting it. In dev cargo puts one there, again at each
+# of its commands if it is another file: installing over it would let the file be away for a moment at every command of every suite.
 build: runner ## Builds the programs of a release, the runner beside them (PROFILE=dev: those of the tests, and the tests)
 ifeq ($(PROFILE),dev)
 	@tools/progress.sh "knack and its tests" cargo build --workspace --features $(FEATURES) --bins --tests --examples
 else
 	@tools/progress.sh "knack" cargo build --release -p knack -p knack-gateway-program --features $(FEATURES) --bin knack --bin knack-gateway
-endif
 	@install -C -m 755 $(RUNNER) $(PROGRAMS)/knack-runner
+endif
 
 # Wheels come from the index that uv is configured for; what is there already is not asked for again.
-packages_of_demo = @said=$$(KNACK_UV=$$(tools/uv.sh) $(1)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
+packages_of_demo = @said=$$(KNACK_UV=$$(tools/uv.sh) tools/again.sh 3 $(1)/knack skill packages --build examples/packages) || { echo "$$said" >&2; exit 1; }
 
 demo-packages: build
 	$(call packages_of_demo,$(PROGRAMS))
@@ -111,18 +112,15 @@ cluster-of-tests: build
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh begin
 
 # The tests of one part (tools/run_test.sh says which), and the targets of cargo to look for them in.
-rust_tests = tools/summary.sh run rust-$(1) env KNACK_TEST_PART=$(1) CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(TARGET_DIR))/debug/knack-runner $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast $(2)
-runner_of_tests = mkdir -p $(TARGET_DIR)/debug && install -C -m 755 $(RUNNER) $(TARGET_DIR)/debug/knack-runner
+rust_tests = tools/summary.sh run rust-$(1) env KNACK_TEST_PART=$(1) CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(RUNNER)) $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast $(2)
 
 test-rust: test-machine test-cluster
 
 test-machine: runner
-	@$(runner_of_tests)
 	@$(call rust_tests,machine)
 
 # What breaks the cluster comes first and alone. Then two share it: the hub's part takes as long as the two others one after the other.
 test-cluster: runner cluster-of-tests
-	@$(runner_of_tests)
 	@status=0; $(call rust_tests,faults,--tests) || status=$$?; \
 	(others=0; $(call rust_tests,jobs,--tests) || others=$$?; $(call rust_tests,operator,--tests) || others=$$?; exit $$others) & others=$$!; \
 	$(call rust_tests,hub,--tests) || status=$$?; \

@@ -38,13 +38,18 @@ APT::Architecture "$ARCHITECTURE";
 APT::Architectures { "$ARCHITECTURE"; };
 APT::Sandbox::User "root";
 Acquire::Languages "none";
+Acquire::Retries "3";
+APT::Update::Error-Mode "any";
 Dir::State "$folder/state";
 Dir::State::status "$folder/status";
 Dir::Cache "$folder/cache";
 Dir::Etc::sourcelist "$sources";
 Dir::Etc::sourceparts "/dev/null";
 CONF
-    if of_architecture apt-get update -qq >"$folder/update.log" 2>&1; then
+    # A list that was not read is an error: for a day its packages would be unknown. Without older ones it is tried again.
+    local tries=3
+    [ ! -e "$folder/fresh" ] || tries=1
+    if of_architecture "$IMAGES/../tools/again.sh" $tries apt-get update -qq >"$folder/update.log" 2>&1; then
       touch "$folder/fresh"
     elif [ -e "$folder/fresh" ]; then
       echo "images: the package lists could not be renewed, older ones are used; see $folder/update.log" >&2
@@ -87,7 +92,7 @@ unpack_locked() { # folder
       [ -f "$CACHE/debs/$file" ] || missing+=("${name%%_*}=$(sed 's/%3a/:/' <<<"${name#*_}")")
     done <<<"$lines"
     cd "$CACHE/debs"
-    [ ${#missing[@]} = 0 ] || of_architecture apt-get download -qq "${missing[@]}" >/dev/null
+    [ ${#missing[@]} = 0 ] || of_architecture "$IMAGES/../tools/again.sh" 3 apt-get download -qq "${missing[@]}" >/dev/null
   ) 8>"$CACHE/debs/.lock"
   while read -r file sum; do
     echo "$sum  $CACHE/debs/$file" | sha256sum --check --status || { echo "images: $CACHE/debs/$file is not the package of the lists; remove it" >&2; return 1; }

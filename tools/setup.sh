@@ -57,8 +57,14 @@ if [ ${#packages[@]} -gt 0 ]; then
   fi
   echo "knack: installing ${packages[*]} (apt-get)"
   export DEBIAN_FRONTEND=noninteractive
-  apt-get -o Acquire::Retries=3 update -qq
-  apt-get -o Acquire::Retries=3 install -y -qq --no-install-recommends "${packages[@]}" >/dev/null
+  # Together: an update in which a list was not read ends well, and the package is unknown then. Machines that were just started hold
+  # the lock for updates of their own.
+  install() {
+    local apt=(apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
+    "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null
+  }
+  export -f install
+  "$(dirname "$0")/again.sh" 3 bash -c 'install "$@"' install "${packages[@]}"
 fi
 
 if ! command -v cargo >/dev/null; then

@@ -2,15 +2,10 @@
 # uv.sh [amd64|arm64]: prints the path of a pinned uv, installed once below the cache directory: that of this machine, which tests
 # use, or that of an architecture, for images.
 set -euo pipefail
-pins=$(dirname "$(readlink -f "$0")")/uv.txt
-home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/uv-$(sha256sum "$pins" | cut -c1-16)"
-if [ ! -e "$home/ready" ]; then
-  rm -rf "$home"
-  mkdir -p "$(dirname "$home")"
-  python3 -m venv "$home" >&2
-  "$home/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r "$pins" >&2
-  touch "$home/ready"
-fi
+tools=$(dirname "$(readlink -f "$0")")
+pins=$tools/uv.txt
+python=$("$tools/environment.sh" uv "$pins" --require-hashes --only-binary :all:)
+home=$(dirname "$(dirname "$python")")
 case ${1:-} in
   "") echo "$home/bin/uv" && exit 0 ;;
   amd64) platform=manylinux_2_17_x86_64 ;;
@@ -19,10 +14,14 @@ case ${1:-} in
 esac
 folder=$home/$1
 if [ ! -e "$folder/uv" ]; then
+  exec 8>"$folder.lock"
+  flock 8
+fi
+if [ ! -e "$folder/uv" ]; then
   rm -rf "$folder.partial" && mkdir -p "$folder.partial"
-  "$home/bin/python" -m pip download --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps \
+  "$tools/again.sh" 3 "$python" -m pip download --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps \
     --platform "$platform" --dest "$folder.partial" -r "$pins" >&2
-  "$home/bin/python" - "$folder.partial" <<'PYTHON'
+  "$python" - "$folder.partial" <<'PYTHON'
 import glob, os, sys, zipfile
 folder = sys.argv[1]
 [wheel] = glob.glob(folder + "/*.whl")

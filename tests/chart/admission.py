@@ -210,6 +210,9 @@ class Rows:
             self.server.apply(document, path_of(document))
         certificates = self.server.get("/api/v1/namespaces/default/configmaps/kube-root-ca.crt")["data"]["ca.crt"]
         self.uids[bundle_writes.PEM] = json.dumps(certificates)[1:-1]
+        # The authorizer learns of a binding a moment after it is made.
+        wait_until("the rights to ClusterTrustBundles", SECONDS_UNTIL_ACTIVE, lambda: "cannot create resource" not in self.ask(
+            writes.CONTROLLER, "create", bundle_writes.GROUP, bundle_writes.RESOURCE, "", "", self.located(bundle_writes.bundle("other")))[1])
 
     def bundle(self, managed):
         """The controller's bundle, as its owner made it."""

@@ -25,8 +25,8 @@ ADDRESSES = PROVIDER, STRANGER, METADATA = "203.0.113.7", "198.51.100.7", "169.2
 # The model says which skills it was shown.
 SCRIPT = {"models": ["knack-test"], "turns": [{"rounds": [{"pick": {"skills": {"from": "system", "regex": "(?s)(<skill .*</skill>)"}}, "reply": {"text": "{{skills}}"}}]}]}
 MOCK_READY = "answers on"
-# As long as nothing may be on its way.
-PROBE_SECONDS = 3
+# As long as nothing may be on its way; and as long as an answer may take on a busy machine.
+PROBE_SECONDS, REACHED_SECONDS = 3, 60
 
 # Beside the provider: ports that are open, and name servers that answer whatever they are asked.
 LISTENERS = """
@@ -54,23 +54,23 @@ print("listening", flush=True)
 PROBE = """
 import concurrent.futures, json, socket, sys
 def reached(place):
-    kind, address, port = place
+    kind, address, port, seconds = place
     try:
         if kind == "name":
             return bool(socket.getaddrinfo(address, port))
         if kind == "udp":
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-                asking.settimeout(%d)
+                asking.settimeout(seconds)
                 asking.sendto(b"?", (address, port))
                 return bool(asking.recv(512))
-        socket.create_connection((address, port), timeout=%d).close()
+        socket.create_connection((address, port), timeout=seconds).close()
         return True
     except OSError:
         return False
 places = json.loads(sys.argv[1])
 with concurrent.futures.ThreadPoolExecutor(len(places)) as pool:
     print(json.dumps(dict(zip(places, pool.map(reached, places.values())))))
-""" % (PROBE_SECONDS, PROBE_SECONDS)
+"""
 
 
 def policy(cluster):
@@ -106,8 +106,9 @@ def places(cluster):
     return named, others
 
 
-def reached(name, asked):
-    """What of `asked` a pod reaches, by its names."""
+def reached(name, asked, unreachable=()):
+    """What of `asked` a pod reaches, by its names. Those that it should reach have time."""
+    asked = {place: (*where, PROBE_SECONDS if place in unreachable else REACHED_SECONDS) for place, where in asked.items()}
     told = json.loads(kubectl("exec", "-n", NAMESPACE, name, "-c", "app", "--", "/usr/bin/python3", "-c", PROBE, json.dumps(asked)))
     return [place for place, is_reached in told.items() if is_reached]
 
@@ -179,7 +180,7 @@ def reaches_what_it_needs(cluster):
             kubectl("wait", "-n", NAMESPACE, "pod/open", "--for=condition=Ready", "--timeout=300s")
             # Else a place that is not reached would say nothing.
             assert_equal(reached("open", {**named, **others}), [*named, *others], "what a pod reaches that the policy does not select")
-            assert_equal(reached("closed", {**named, **others}), [*named], "what the application with the sidecar reaches")
+            assert_equal(reached("closed", {**named, **others}, others), [*named], "what the application with the sidecar reaches")
         return "%d places reached, %d not" % (len(named), len(others))
     finally:
         remove_namespaces(NAMESPACE)

@@ -5,7 +5,7 @@ import subprocess
 
 from bed import apply, get, wait_until
 from harness import ENVIRONMENT, assert_equal, binary, kubectl
-from sidecars import pod
+from sidecars import asks_for_sidecars, pod
 
 NAME = "drained"
 GRACE_SECONDS = 60
@@ -73,7 +73,7 @@ def drain(node, selector):
 
 
 def ends_its_request(cluster):
-    kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject=enabled", "--overwrite")
+    asks_for_sidecars(cluster)
     node, draining = None, None
     try:
         apply(json.dumps(drained_pod(cluster)))

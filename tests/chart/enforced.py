@@ -42,7 +42,8 @@ class Enforced:
         self.namespace = policy["metadata"]["namespace"]
 
     def __enter__(self):
-        there = {pod["status"].get("podIP") for pod in get("pods", "-A")["items"]} - {None}
+        # The address of a pod that has ended may be the next one's.
+        there = {pod["status"].get("podIP") for pod in get("pods", "-A", "--field-selector=status.phase!=Succeeded,status.phase!=Failed")["items"]} - {None}
         nft("""
             table inet %(table)s {
               set decided { type ipv4_addr; elements = { %(there)s } }

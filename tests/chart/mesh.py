@@ -14,8 +14,8 @@ import threading
 
 LABEL = "mesh.example/inject"
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/"
-# Longer than a busy machine takes for one answer.
-TIMEOUT_SECONDS = 10
+# Longer than a busy machine takes for one answer: the most that Kubernetes allows.
+TIMEOUT_SECONDS = 30
 INIT = {"name": "mesh-init", "image": "mesh"}
 PROXY = {"name": "mesh-proxy", "image": "mesh", "restartPolicy": "Always", "ports": [{"containerPort": 15001, "protocol": "TCP"}]}
 

@@ -26,7 +26,7 @@ def asked(url, words):
     body = json.dumps({"model": "knack-test", "stream": True, "messages": [{"role": "user", "content": words}]}).encode()
     request = urllib.request.Request(url, body, {"content-type": "application/json", "authorization": "Bearer test"})
     text, opener = "", urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=120) as answer:
+    with opener.open(request, timeout=300) as answer:
         for line in answer:
             if line.strip() == b"data: [DONE]":
                 return text

@@ -30,18 +30,11 @@ if [ $# = 0 ] || [[ " $* " == *" offline "* ]]; then
   # What reads the dashboard as Grafana does.
   if command -v go >/dev/null; then
     reader="${XDG_CACHE_HOME:-$HOME/.cache}/knack/dashboard-reader-$(cat grafana/* | sha256sum | cut -c1-16)"
-    [ -x "$reader" ] || (cd grafana && CGO_ENABLED=0 go build -trimpath -o "$reader" .) >&2
+    [ -x "$reader" ] || (cd grafana && CGO_ENABLED=0 ../../../tools/again.sh 3 go build -trimpath -o "$reader" .) >&2
     export DASHBOARD_READER=$reader
   fi
 fi
-home="${XDG_CACHE_HOME:-$HOME/.cache}/knack/chart-$(sha256sum requirements.txt | cut -c1-16)"
-if [ ! -e "$home/ready" ]; then
-  rm -rf "$home"
-  mkdir -p "$(dirname "$home")"
-  python3 -m venv "$home" >&2
-  "$home/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements.txt >&2
-  touch "$home/ready"
-fi
+python=$(../../tools/environment.sh chart requirements.txt)
 # Built where there is a network.
 if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ] && [[ "$*" != offline ]]; then
   ../cluster/binaries/build.sh oldest >/dev/null
@@ -51,4 +44,4 @@ inside=()
 if [ "${KNACK_NO_CLUSTER:-}" != 1 ] && [ -z "${KUBECONFIG:-}" ] && [[ "$*" != offline ]]; then
   inside=(../cluster/bed shell)
 fi
-exec "${inside[@]}" "$home/bin/python" -B main.py "$@"
+exec "${inside[@]}" "$python" -B main.py "$@"

@@ -53,7 +53,7 @@ class Tenants:
             flags += ["--set-json", "%s=%s" % (key, json.dumps(value))]
         helm("upgrade", self.cluster.RELEASE, CHART, "--namespace", self.cluster.NAMESPACE, "--wait", "--timeout",
              "%ds" % self.cluster.READY_SECONDS, "--reset-values", "--values", PROFILE, *flags)
-        kubectl("rollout", "status", "-n", self.cluster.NAMESPACE, "deployment/knack-gateway", "--timeout=300s")
+        self.cluster.gateway_is_rolled_out()
         text = "".join(ACCOUNT % {"namespace": namespace} for namespace in self.all)
         for namespace in self.all:
             for name in ("greeting", "secret-of-" + namespace.rsplit("-", 1)[1]):

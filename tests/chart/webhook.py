@@ -28,22 +28,27 @@ from server import Server
 
 # Until the Secret, its key and caBundle are there again; the controller looks every minute.
 SECONDS_UNTIL_RENEWED = 120
-END_SECONDS = 60
+END_SECONDS = 180
+# Of the chart's two seconds for one call a busy machine takes more: then a pod starts without its sidecar, as it should.
+CALL_SECONDS = 30
 
 
 # Below the ports that Linux gives to outgoing connections: a process that starts again gets its port again.
 PORTS = range(21_000, 29_000)
 
 
-def free_port():
-    """A port of loopback that nothing listens on."""
+def free_ports(count):
+    """Different ports of loopback that nothing listens on."""
+    found = []
     for port in random.sample(PORTS, len(PORTS)):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+            found.append(port)
+        if len(found) == count:
+            return found
     raise AssertionError("no free port in %r" % PORTS)
 
 
@@ -52,17 +57,18 @@ class WebhookTable(Table):
     CALLS = "MutatingWebhookConfiguration"
 
     def __init__(self, server, kubeconfig):
-        self.kubeconfig, self.port, self.metrics_port, self.process = kubeconfig, free_port(), free_port(), None
+        self.kubeconfig, self.process = kubeconfig, None
+        self.port, self.metrics_port = free_ports(2)
         super().__init__(server)
         self.home = tempfile.TemporaryDirectory(prefix="knack-webhook-")
         self.configuration = next(document for document in self.made if document["kind"] == self.CALLS)
 
     def ours(self, rendered):
-        """By the controller's address: no Service leads out of this API server's cluster."""
+        """By the controller's address: no Service leads out of this API server's cluster. And with time for a busy machine."""
         made = super().ours(rendered)
         for document in made:
             for entry in document.get("webhooks", ()):
-                entry["clientConfig"] = {"url": "https://127.0.0.1:%d/inject" % self.port}
+                entry.update(clientConfig={"url": "https://127.0.0.1:%d/inject" % self.port}, timeoutSeconds=CALL_SECONDS)
         return made
 
     def start(self):
@@ -107,7 +113,7 @@ class WebhookTable(Table):
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if name + '"' in line)
 
     def no_error(self):
-        """Every call was answered, in time."""
+        """Every call was answered."""
         assert_equal(self.failures() - self.failed_before, 0.0, "calls that failed")
         counted = self.counts()
         assert_equal({outcome: count for outcome, count in counted.items() if outcome in ("invalid", "busy")}, {}, "answers that were no reviews")
@@ -115,7 +121,7 @@ class WebhookTable(Table):
 
     def metrics(self):
         """The lines of the controller's /metrics."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=120)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         connection.close()
@@ -143,7 +149,7 @@ class WebhookTable(Table):
 
     def post(self, body, path="/inject", headers=()):
         """Status and text of a call that is not the API server's."""
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=30, context=ssl._create_unverified_context())
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=120, context=ssl._create_unverified_context())
         try:
             connection.request("POST", path, body, dict(headers))
             answer = connection.getresponse()
@@ -161,7 +167,7 @@ class WebhookTable(Table):
             assert_equal((got, word in text), (status, True), "%s: %s" % (what, text))
         assert_equal(self.post(b"{}", path="/elsewhere")[0], 404, "another path")
         # A body that never comes: the connection is let go, and calls go on meanwhile.
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as plain:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=120) as plain:
             with ssl._create_unverified_context().wrap_socket(plain) as silent:
                 silent.sendall(b"POST /inject HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
                 self.is_injected()

@@ -83,7 +83,7 @@ def model_gets(name, part):
     def asked():
         request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json", "authorization": "Bearer test"})
         try:
-            with opener.open(request, timeout=90) as response:
+            with opener.open(request, timeout=300) as response:
                 told.append(json.loads(response.read())["choices"][0]["message"]["content"] or "")
         except urllib.error.HTTPError as error:
             # Its catalog may be a moment behind; without a skill in it no tool is offered.

@@ -20,7 +20,7 @@ wheels_of() { # name, lock
   folder=${XDG_CACHE_HOME:-$HOME/.cache}/knack/$1-$({ /usr/bin/python3 --version && cat "$lock"; } | sha256sum | cut -c1-16)
   if [ ! -e "$folder/ready" ]; then
     mkdir -p "$folder"
-    PYTHONPATH=$pip /usr/bin/python3 -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
+    PYTHONPATH=$pip tools/again.sh 3 /usr/bin/python3 -m pip download --quiet --disable-pip-version-check --require-hashes --no-deps --only-binary :all: \
       --dest "$folder" -r "$lock" >&2 || return
     touch "$folder/ready"
   fi

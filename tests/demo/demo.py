@@ -30,6 +30,8 @@ INTERNAL = [b"load_skill", b"run_code", b"run_skill_tool", b"unit-convert", b"av
             b"litellm_code_execution", b"# Answer style"]
 # The packages are there, and a machine may be slow; more only hides that they are being installed.
 READY_SECONDS = 60
+# A thread of its own writes the lines, after the answer.
+LINE_SECONDS = 60
 SKIPPED_FOLDERS = {".git", "target", "node_modules", ".venv"}
 REAL = {
     "openai": ("chat", "OPENAI_API_KEY", "gpt-5-mini"),
@@ -88,7 +90,7 @@ class Demo:
 
     def console_line(self, start):
         """What the gateway said of this request."""
-        end = time.monotonic() + 2
+        end = time.monotonic() + LINE_SECONDS
         while time.monotonic() < end:
             lines = [line for line in self.gateway.console()[start:].split("\n")[:-1] if " | skills: " in line]
             if lines:

@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 
-START_SECONDS = 20
+START_SECONDS = 120
 
 
 class Gateway:

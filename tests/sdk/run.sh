@@ -38,7 +38,7 @@ modules() {
     rm -rf "$home"
     mkdir -p "$home"
     cp node/package.json node/package-lock.json "$home"
-    (cd "$home" && npm ci --ignore-scripts --no-audit --no-fund --loglevel error) >&2
+    (cd "$home" && "$OLDPWD/../../tools/again.sh" 3 npm ci --ignore-scripts --no-audit --no-fund --loglevel error) >&2
     touch "$home/ready"
   fi
   echo "$home/node_modules"
@@ -48,7 +48,7 @@ passed=0 failed=0
 # Runs one suite and adds its counts; one that does not reach its closing line counts as one failure.
 counted() {
   local out="$work/out" counts
-  timeout 600 "$@" >"$out" 2>&1 || true
+  timeout 1200 "$@" >"$out" 2>&1 || true
   cat "$out"
   counts=$(tail -1 "$out" | sed -nE 's/.*: ([0-9]+) passed, ([0-9]+) failed$/\1 \2/p')
   read -r ok bad <<<"${counts:-0 1}"

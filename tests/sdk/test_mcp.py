@@ -22,7 +22,7 @@ from checks import equal, run, tests_of
 VERSION = importlib.metadata.version("mcp")
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "skills"
 # A start looks for interpreters and warms sandboxes; on a busy machine that takes some seconds.
-START_SECONDS = 60
+START_SECONDS = 300
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ async def connected(key=None, port=None, **more):
     http_client = None
     if key:
         client_module = importlib.import_module("httpx" if VERSION.startswith("1.") else "httpx2")
-        http_client = client_module.AsyncClient(headers={"authorization": f"Bearer {key}"}, timeout=60)
+        http_client = client_module.AsyncClient(headers={"authorization": f"Bearer {key}"}, timeout=SOON_SECONDS)
     if VERSION.startswith("1."):
         async with streamable_http_client(url, http_client=http_client) as (incoming, outgoing, _), mcp.ClientSession(incoming, outgoing) as session:
             opened = await session.initialize()
@@ -230,7 +230,7 @@ def test_a_caller_with_a_credential_manages_its_skills():
 WAITING = """---
 name: slow
 description: Waits. Use when asked to wait.
-timeout_ms: 60000
+timeout_ms: 120000
 tools:
   - name: wait
     description: Waits.
@@ -242,8 +242,11 @@ tools:
 ---
 Call wait.
 """
-# The longest wait for a run to begin or to end; far below the seconds that it waits.
-SOON_SECONDS = 20
+# The longest wait for a run to begin or to end, where all other suites come first; below the seconds that a run waits.
+SOON_SECONDS = 80
+WAITS_SECONDS = 100
+# The limit of a call: a run has begun by then.
+LIMIT_SECONDS = 10
 
 
 def running(seconds):
@@ -266,7 +269,7 @@ async def give_up(session, seconds, way):
     """Starts a slow call and gives it up, as an application does."""
     if way == "timeout":
         # As the time limit of a call is written in the older version, and in the newer one.
-        limit = datetime.timedelta(seconds=5) if VERSION.startswith("1.") else 5
+        limit = datetime.timedelta(seconds=LIMIT_SECONDS) if VERSION.startswith("1.") else LIMIT_SECONDS
         try:
             await session.call_tool("slow__wait", {"seconds": seconds}, limit)
         except Exception as error:
@@ -284,6 +287,17 @@ async def give_up(session, seconds, way):
         await session.send_notification(mcp.types.ClientNotification(mcp.types.CancelledNotification(params=params)))
 
 
+async def noted(session, seconds):
+    """The newest execution of the history, once it is the call that was given up and has ended: that is noted after its process is gone."""
+    end = time.monotonic() + SOON_SECONDS
+    while True:
+        past = plain(await session.call_tool("omniroute_skills_executions", {"limit": 1}))
+        last = json.loads(past["content"][0]["text"])["data"][0]
+        if (last["status"], last["input"]) == ("error", {"seconds": seconds}) or time.monotonic() > end:
+            return last
+        await anyio.sleep(0.05)
+
+
 def test_a_call_that_is_given_up_ends_its_run_and_the_next_one_works():
     with tempfile.TemporaryDirectory() as folder:
         skill = pathlib.Path(folder, "slow")
@@ -294,18 +308,17 @@ def test_a_call_that_is_given_up_ends_its_run_and_the_next_one_works():
         modes = [{}] if VERSION.startswith("1.") else [{"mode": "legacy"}, {"mode": "auto"}]
         with serving(folder) as port:
             for number, (mode, way) in enumerate((mode, way) for mode in modes for way in ("scope", "timeout")):
-                seconds = f"40.{number + 1}"
+                seconds = f"{WAITS_SECONDS}.{number + 1}"
 
                 async def conversation():
                     async with connected("key-c", port, **mode) as (session, *_):
                         await give_up(session, seconds, way)
                         await until("the tool has ended", lambda: not running(seconds))
-                        past = await session.call_tool("omniroute_skills_executions", {"limit": 1})
+                        last = await noted(session, seconds)
                         after = await session.call_tool("slow__wait", {"seconds": "0"})
-                        return json.loads(plain(past)["content"][0]["text"]), plain(after)
+                        return last, plain(after)
 
-                past, after = asyncio.run(conversation())
-                last = past["data"][0]
+                last, after = asyncio.run(conversation())
                 equal((last["status"], last["input"]), ("error", {"seconds": seconds}), (mode, way, last))
                 assert "cancelled the request" in last["errorMessage"] and last["durationMs"] < 1000 * SOON_SECONDS, last
                 equal((after["isError"], after["content"][0]["text"].strip()), (False, "waited"), (mode, way))

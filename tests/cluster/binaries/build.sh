@@ -30,7 +30,12 @@ build() { # module, folder
   rm -rf "$made" && mkdir -p "$made"
   echo "building $module for the test cluster; from nothing about $minutes min on 2 cores" >&2
   # The compiler need not describe for debuggers what `-ldflags "-s -w"` throws away: 6 % of its time.
-  (cd "$here/$module" && CGO_ENABLED=0 exec go build -trimpath -gcflags=all=-dwarf=false -o "$made/" "${flags[@]}") >"$log" 2>&1 8>&- &
+  # Before that the modules are fetched: go asks their proxy once only.
+  (
+    cd "$here/$module" && export CGO_ENABLED=0
+    "$here/../../../tools/again.sh" 3 go list -deps "${flags[@]}" >/dev/null || exit
+    exec go build -trimpath -gcflags=all=-dwarf=false -o "$made/" "${flags[@]}"
+  ) >"$log" 2>&1 8>&- &
   pid=$!
   while kill -0 "$pid" 2>/dev/null; do
     timeout "$PROGRESS_SECONDS" tail --pid="$pid" -f /dev/null || true

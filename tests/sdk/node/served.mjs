@@ -7,7 +7,7 @@ import { setTimeout as pause } from "node:timers/promises";
 
 export const EXAMPLES = process.env.KNACK_EXAMPLES;
 // A start looks for interpreters and warms sandboxes; on a busy machine that takes some seconds.
-const START_MS = 60000;
+const START_MS = 300000;
 
 // The address of one, which ends with this process.
 export async function serve(folder = EXAMPLES) {
