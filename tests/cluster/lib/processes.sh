@@ -27,7 +27,11 @@ start_daemon() { # name, command...
   component_pid "$name" >/dev/null && return 0
   # The lock's descriptor must not live on in the daemon.
   setsid nsenter -t "$(holder)" --mount --net="$NETNS" -- "$@" >>"$LOG/$name.log" 2>&1 </dev/null 9>&- &
-  echo $! >"$DIR/pid/$name"
+  local pid=$!
+  echo "$pid" >"$DIR/pid/$name"
+  # Until it is in the bed's mount namespace it counts as down: whoever looks now would start a second one, and the two would fight for
+  # a port of which only one's process is known.
+  while alive "$pid" && ! ours "$pid"; do sleep 0.02; done
 }
 
 start_holder() {
