@@ -13,7 +13,7 @@ PROGRAMS := $(TARGET_DIR)/$(PROFILE:dev=debug)
 RUNNER := $(TARGET_DIR)/$(HOST)/runner/knack-runner
 FEATURES := knack/otel,knack-gateway-program/otel
 # What tests and images take instead of building programs of their own.
-THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGRAM=$(abspath $(PROGRAMS))/knack-gateway KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER))
+THESE_PROGRAMS := KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack KNACK_GATEWAY_PROGRAM=$(abspath $(PROGRAMS))/knack-gateway KNACK_RUNNER_PROGRAM=$(abspath $(RUNNER)) KNACK_RUNNER=$(abspath $(RUNNER))
 # What tests/cluster_packages takes: the images as archives, and knack.
 OF_PACKAGES := KNACK_IMAGES=$(abspath $(TARGET_DIR))/images $(THESE_PROGRAMS)
 
@@ -112,7 +112,7 @@ cluster-of-tests: build
 	@$(THESE_PROGRAMS) tests/cluster/for_tests.sh begin
 
 # The tests of one part (tools/run_test.sh says which), and the targets of cargo to look for them in.
-rust_tests = tools/summary.sh run rust-$(1) env KNACK_TEST_PART=$(1) CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) KNACK_RUNNER=$(abspath $(RUNNER)) $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast $(2)
+rust_tests = tools/summary.sh run rust-$(1) env KNACK_TEST_PART=$(1) CARGO_TARGET_$(subst -,_,$(shell echo $(HOST) | tr a-z A-Z))_RUNNER=$(abspath tools/run_test.sh) KNACK_UV=$$(tools/uv.sh) $(THESE_PROGRAMS) cargo test --workspace --features $(FEATURES) --no-fail-fast $(2)
 
 test-rust: test-machine test-cluster
 
@@ -127,7 +127,7 @@ test-cluster: runner cluster-of-tests
 	wait $$others || status=$$?; exit $$status
 
 test-examples: demo-packages
-	@tools/summary.sh run examples env KNACK_UV=$$(tools/uv.sh) KNACK_PROGRAM=$(abspath $(PROGRAMS))/knack tests/examples/run.sh
+	@tools/summary.sh run examples env KNACK_UV=$$(tools/uv.sh) $(THESE_PROGRAMS) tests/examples/run.sh
 
 real-skills: build ## Accepts a folder of skills: loads, lists, packages, does every import in the sandbox (REAL_SKILLS=DIR CONSTRAINTS="mcp<2")
 	@[ -n "$(REAL_SKILLS)" ] || { echo "name a folder of skills: make real-skills REAL_SKILLS=DIR" >&2; exit 1; }
@@ -135,7 +135,7 @@ real-skills: build ## Accepts a folder of skills: loads, lists, packages, does e
 
 test-sdk: build
 	@tools/setup.sh sdk
-	@tools/summary.sh run sdk tests/sdk/run.sh $(PROGRAMS)/knack
+	@$(THESE_PROGRAMS) tools/summary.sh run sdk tests/sdk/run.sh $(PROGRAMS)/knack
 
 test-packages: runner cluster-of-tests
 	@$(OF_PACKAGES) tools/summary.sh run packages tests/cluster_packages/run.sh

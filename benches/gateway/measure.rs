@@ -1,17 +1,17 @@
 //! Reading the kernel's counters, and medians.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-/// CPU time that a process has used so far, all threads, living and ended.
-pub(crate) fn cpu_time(pid: u32) -> Duration {
-    // `schedstat` counts nanoseconds per living thread; the servers here start theirs once and keep them.
+/// CPU time in nanoseconds that each living thread of a process has used so far, by the thread's id.
+pub(crate) fn cpu_times(pid: u32) -> BTreeMap<OsString, u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
-    let total: u64 = tasks
+    tasks
         .filter_map(Result::ok)
-        .filter_map(|task| first_number(&task.path().join("schedstat")))
-        .sum();
-    Duration::from_nanos(total)
+        .filter_map(|task| Some((task.file_name(), first_number(&task.path().join("schedstat"))?)))
+        .collect()
 }
 
 fn first_number(path: &Path) -> Option<u64> {

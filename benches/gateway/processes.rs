@@ -67,7 +67,7 @@ fn beside(name: &str) -> PathBuf {
 }
 
 async fn wait_for_port(file: &Path) -> String {
-    for _ in 0..1_000 {
+    for _ in 0..12_000 {
         if let Ok(text) = std::fs::read_to_string(file)
             && text.ends_with('\n')
         {
@@ -75,7 +75,7 @@ async fn wait_for_port(file: &Path) -> String {
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("the server did not start within 10 s");
+    panic!("the server did not start within two minutes");
 }
 
 impl Floor {
