@@ -137,6 +137,8 @@ class Rows:
         part = self.located(writes.settings("other"))
         wait_until("the policies of the controller refuse", SECONDS_UNTIL_ACTIVE, lambda: self.ask(
             writes.CONTROLLER, "create", "api/v1", "configmaps", self.sandboxes, "", part)[0] == 422)
+        wait_until("the policies of the registry refuse", SECONDS_UNTIL_ACTIVE, lambda: self.ask(
+            registry_writes.REGISTRY, "delete", "api/v1", "configmaps", self.sandboxes, "of-a-person", None)[0] == 422)
 
     def located(self, obj):
         """An object of a row with the uids and names of this server."""

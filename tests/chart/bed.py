@@ -71,7 +71,7 @@ def stub_monitoring():
     for kind, plural in (("ServiceMonitor", "servicemonitors"), ("PrometheusRule", "prometheusrules")):
         if not exists("crd", plural + ".monitoring.coreos.com"):
             apply(MONITORING % {"kind": kind, "plural": plural})
-        kubectl("wait", "--for=condition=Established", "crd/%s.monitoring.coreos.com" % plural, "--timeout=300s")
+        kubectl("wait", "--for=condition=Established", "crd/%s.monitoring.coreos.com" % plural, "--timeout=800s")
 
 
 def remove_stubs():
@@ -83,4 +83,4 @@ def make_namespaces(*names):
 
 
 def remove_namespaces(*names):
-    kubectl("delete", "namespace", "--ignore-not-found", "--wait=true", "--timeout=300s", *names)
+    kubectl("delete", "namespace", "--ignore-not-found", "--wait=true", "--timeout=800s", *names)

@@ -168,7 +168,7 @@ def reaches_what_it_needs(cluster):
         closed = policy(cluster)
         apply(json.dumps(closed))
         apply(cluster.SKILL, "-n", NAMESPACE)
-        kubectl("wait", "-n", NAMESPACE, "skill/adder", "--for=condition=Ready", "--timeout=300s")
+        kubectl("wait", "-n", NAMESPACE, "skill/adder", "--for=condition=Ready", "--timeout=800s")
         named, others = places(cluster)
         with outside(), Enforced(closed) as enforced:
             for name, label, is_selected in (("closed", "enabled", True), ("open", "disabled", False)):
@@ -177,7 +177,7 @@ def reaches_what_it_needs(cluster):
                 assert_equal(enforced.decide(name), is_selected, "whether the policy selects " + name)
             logs = lambda container: kubectl("logs", "-n", NAMESPACE, "closed", "-c", container, "--tail=20", expect=None)[1]
             wait_until("an answer with a skill", 60, lambda: "<skill name=" in logs("app"), lambda: logs("app") + logs("knack-gateway"))
-            kubectl("wait", "-n", NAMESPACE, "pod/open", "--for=condition=Ready", "--timeout=300s")
+            kubectl("wait", "-n", NAMESPACE, "pod/open", "--for=condition=Ready", "--timeout=800s")
             # Else a place that is not reached would say nothing.
             assert_equal(reached("open", {**named, **others}), [*named, *others], "what a pod reaches that the policy does not select")
             assert_equal(reached("closed", {**named, **others}, others), [*named], "what the application with the sidecar reaches")

@@ -149,9 +149,9 @@ def install():
 def first_request_runs_code():
     """helm install, kubectl apply, and nothing else: a request through the gateway runs the skill's code in a Job."""
     kubectl("apply", "-n", SKILLS, "-f", "-", stdin=SKILL)
-    kubectl("wait", "-n", SKILLS, "skill/adder", "--for=condition=Ready", "--timeout=300s")
+    kubectl("wait", "-n", SKILLS, "skill/adder", "--for=condition=Ready", "--timeout=800s")
     apply(MOCK % SETTINGS, "-n", SKILLS)
-    kubectl("rollout", "status", "-n", SKILLS, "deployment/mock", "--timeout=300s")
+    kubectl("rollout", "status", "-n", SKILLS, "deployment/mock", "--timeout=800s")
     # The gateway may have started before its runtime was there, and then asks again every two seconds.
     gateway_has_the_skill(60)
     # A Service that is seconds old has a name and a route on the node a little after its pods are ready.
@@ -175,7 +175,7 @@ def gateway_readiness(place=NAMESPACE):
 
 def gateway_is_rolled_out():
     """Nothing of the gateway before it takes requests any more: a Service leads to a pod that ends for as long as the node has not noticed."""
-    kubectl("rollout", "status", "-n", NAMESPACE, "deployment/knack-gateway", "--timeout=300s")
+    kubectl("rollout", "status", "-n", NAMESPACE, "deployment/knack-gateway", "--timeout=800s")
     wait_until("the gateway's pods of before are gone", 60, lambda: not [
         pod for pod in get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")["items"] if "deletionTimestamp" in pod["metadata"]])
 
@@ -399,7 +399,7 @@ def watched_namespaces_only():
     assert_equal([role["metadata"]["name"] for role in roles], [CLUSTER_PREFIX + "-controller-cluster"], "rights everywhere")
     generation = default_runtime()["metadata"]["generation"]
     wait_until("the runtime's edit is judged", 60, lambda: default_runtime()["status"].get("observedGeneration") == generation)
-    kubectl("wait", "-n", SANDBOXES, "skillruntime/default", "--for=condition=Ready", "--timeout=300s")
+    kubectl("wait", "-n", SANDBOXES, "skillruntime/default", "--for=condition=Ready", "--timeout=800s")
     for kind, name in (("networkpolicy", "knack-sandbox-default"), ("resourcequota", "knack-sandboxes")):
         wait_until("%s stands again" % name, 120, lambda: exists(kind, "-n", SANDBOXES, name))
     gateway_has_the_skill(60)
@@ -448,7 +448,7 @@ def uninstall():
     before = objects_of(NAMESPACE)
     for made in (("Secret", "knack-root"), ("Secret", "knack-hub-tls"), ("ConfigMap", "knack-hub-ca"), ("Lease", "knack-controller")):
         assert_equal(made in before, True, "%s before" % (made,))
-    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s")
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "800s")
     wait_until("the sandboxes' namespace is gone", 60, lambda: not exists("namespace", SANDBOXES))
     assert exists("crd", "skills.knack.dev"), "the definition went with the release"
     assert exists("skill", "-n", SKILLS, "adder"), "a user's Skill went with the release"
@@ -473,9 +473,9 @@ def base_installs():
         kubectl("apply", "--server-side", "-k", overlay)
         for part in ("controller", "hub", "gateway"):
             kubectl("rollout", "status", "-n", "knack-system", "deployment/knack-" + part, "--timeout=%ds" % READY_SECONDS)
-        kubectl("wait", "-n", "knack-sandboxes", "skillruntime/default", "--for=condition=Ready", "--timeout=300s")
+        kubectl("wait", "-n", "knack-sandboxes", "skillruntime/default", "--for=condition=Ready", "--timeout=800s")
     finally:
-        kubectl("delete", "-k", overlay, "--ignore-not-found", "--wait=true", "--timeout=300s", expect=None)
+        kubectl("delete", "-k", overlay, "--ignore-not-found", "--wait=true", "--timeout=800s", expect=None)
 
 
 def tests(report):

@@ -65,7 +65,7 @@ def loses_no_run(cluster):
     # Each run prints a value of its own.
     assert_equal(len({answer for answer in answers if answer.startswith("slept ")}), RUNS, "answers: %s" % answers)
     wait_until("each run has ended in a Job of its own", 15, lambda: len(ended(cluster) - before) == RUNS, lambda: repr(ended(cluster) - before))
-    kubectl("rollout", "status", "-n", cluster.NAMESPACE, "deployment/knack-hub", "--timeout=300s")
+    kubectl("rollout", "status", "-n", cluster.NAMESPACE, "deployment/knack-hub", "--timeout=800s")
     cluster.gateway_has_the_skill(60)
     wait_until("the next hub runs code", 60, lambda: says(url, "please add 19 and 23") == "The sum is 42.")
 

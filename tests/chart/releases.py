@@ -91,7 +91,7 @@ class Releases:
             wait_until("the edit is judged", 60, lambda: get("skill", "-n", side.skills, "adder")["status"]["observedGeneration"] > generation)
             kubectl("rollout", "restart", "-n", side.namespace, "deployment/knack-controller", "deployment/knack-hub")
             for part in ("controller", "hub"):
-                kubectl("rollout", "status", "-n", side.namespace, "deployment/knack-" + part, "--timeout=300s")
+                kubectl("rollout", "status", "-n", side.namespace, "deployment/knack-" + part, "--timeout=800s")
             kubectl("delete", "-n", side.sandboxes, "networkpolicy/knack-sandbox-default")
             wait_until("the new controller mends its own fence", 120, lambda: exists("networkpolicy", "-n", side.sandboxes, "knack-sandbox-default"))
             wait_until("its own hub owns the runtime again", 120, lambda: any(name in side.owner() for name in side.hubs()))
@@ -100,7 +100,7 @@ class Releases:
 
     def one_goes_and_the_other_stays(self):
         before = self.first.written()
-        helm("uninstall", self.second.release, "--namespace", self.second.namespace, "--wait", "--timeout", "300s")
+        helm("uninstall", self.second.release, "--namespace", self.second.namespace, "--wait", "--timeout", "800s")
         wait_until("the second one's sandboxes are gone", 120, lambda: not exists("namespace", self.second.sandboxes))
         assert_equal(self.first.written(), before, "what is the first one's")
         assert_equal(self.first.answer(), "The sum is 42.", "the answer")

@@ -26,7 +26,7 @@ def rollback(cluster):
         # The next upgrade takes the object into the release again.
         helm("upgrade", release, CHART, *flags)
         assert_equal(runtime(), before, "the runtime after the upgrade")
-        helm("uninstall", release, "--namespace", place, "--wait", "--timeout", "300s")
+        helm("uninstall", release, "--namespace", place, "--wait", "--timeout", "800s")
         assert_equal(runtime(), before, "the runtime in a namespace that the release did not create, after the end of the release")
     finally:
         helm("uninstall", release, "--namespace", place, "--ignore-not-found", expect=None)

@@ -155,7 +155,8 @@ def keeps_and_takes_settings(cluster):
     def answers(serves_mcp):
         """Requests carry skills, and /mcp is served or not."""
         wait_until("a request with a skill", 60, lambda: inside("import signal; signal.alarm(30)\n" + APP)[0] == 0)
-        assert_equal(inside(ASK_MCP)[1].strip() != "404", serves_mcp, "whether /mcp is served")
+        status = wait_until("a status of /mcp", 60, lambda: inside(ASK_MCP)[1].strip())
+        assert_equal(status != "404", serves_mcp, "whether /mcp is served, which answered " + status)
 
     def restarted():
         """Kills the sidecar, and waits for the next one; the application goes on."""

@@ -120,9 +120,9 @@ def on_a_release(report, steps, wheels, images, node=(), script=None):
 
 def removed():
     if exists("crd", "skills.knack.dev"):
-        kubectl("delete", "skills", "--all", "-n", SKILLS, "--ignore-not-found", "--timeout=300s", expect=None)
-    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s", "--ignore-not-found")
-    kubectl("delete", "namespace", NAMESPACE, SKILLS, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=300s")
+        kubectl("delete", "skills", "--all", "-n", SKILLS, "--ignore-not-found", "--timeout=800s", expect=None)
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "800s", "--ignore-not-found")
+    kubectl("delete", "namespace", NAMESPACE, SKILLS, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=800s")
 
 
 def diagnosis():

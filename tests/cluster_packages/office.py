@@ -72,7 +72,7 @@ def test_file(name):
 def skill(name, files, memory="1Gi"):
     files = {"SKILL.md": SKILL_TEXT % name, **files}
     apply(SKILL % {"name": name, "namespace": SKILLS, "memory": memory, "files": json.dumps(files)})
-    kubectl("wait", "-n", SKILLS, "skill/" + name, "--for=condition=Ready", "--timeout=300s")
+    kubectl("wait", "-n", SKILLS, "skill/" + name, "--for=condition=Ready", "--timeout=800s")
 
 
 class Run:

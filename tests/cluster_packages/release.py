@@ -156,7 +156,7 @@ def newest_is_not_there():
     wait_until("an Event of the failure", 60, told)
     # The hub that starts now knows the earlier revision from the status alone.
     kubectl("rollout", "restart", "deployment/knack-hub", "-n", NAMESPACE)
-    kubectl("rollout", "status", "deployment/knack-hub", "-n", NAMESPACE, "--timeout=300s")
+    kubectl("rollout", "status", "deployment/knack-hub", "-n", NAMESPACE, "--timeout=800s")
     assert_equal(run_once("greets")[:1], ["hello of 1.0 helper"], "the answer after a restart of the hub")
     skill("greets", "greeter>=1\nunused\n")
     found = until("greets", "Ready")
@@ -220,8 +220,8 @@ def rights_of_the_hub():
 
 def installed_again():
     """On an API server that ran all the time: what it forgot of a release that went does not hold back the next one."""
-    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s")
-    kubectl("delete", "namespace", NAMESPACE, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=300s")
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "800s")
+    kubectl("delete", "namespace", NAMESPACE, SANDBOXES, BUILDS, "--ignore-not-found", "--wait=true", "--timeout=800s")
     install()
     skill("greets-again", "greeter>=1\n")
     until("greets-again", "Ready")

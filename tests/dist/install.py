@@ -141,15 +141,15 @@ def tags_are_refused():
     condition = wait_until("the runtime says ImageNotPinned", 60, stalled)
     if image not in condition["message"]:
         raise AssertionError("the message does not name %s: %s" % (image, condition["message"]))
-    kubectl("delete", "skillruntime", "tagged", "-n", SANDBOXES, "--wait=true", "--timeout=300s")
+    kubectl("delete", "skillruntime", "tagged", "-n", SANDBOXES, "--wait=true", "--timeout=800s")
 
 
 def removed():
     """The namespaces go; the definitions stay as the chart has it, and other tests take them over."""
     if exists("crd", DEFINITIONS[0]):
-        kubectl("delete", "skills", "--all", "-n", SKILLS, "--ignore-not-found", "--timeout=300s", expect=None)
-    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "300s", "--ignore-not-found")
-    kubectl("delete", "namespace", NAMESPACE, SKILLS, SANDBOXES, "--ignore-not-found", "--wait=true", "--timeout=300s")
+        kubectl("delete", "skills", "--all", "-n", SKILLS, "--ignore-not-found", "--timeout=800s", expect=None)
+    helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait", "--timeout", "800s", "--ignore-not-found")
+    kubectl("delete", "namespace", NAMESPACE, SKILLS, SANDBOXES, "--ignore-not-found", "--wait=true", "--timeout=800s")
 
 
 def diagnosis():

@@ -261,7 +261,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(f"The request has not the form of Converse: {error!r}") from error
         self.server.requests.append(json.loads(body))
         host, key = self.server.model
-        connection = http.client.HTTPConnection(host, timeout=60)
+        connection = http.client.HTTPConnection(host, timeout=300)
         connection.request("POST", "/v1/messages", json.dumps(asked),
                            {"content-type": "application/json", "anthropic-version": "2023-06-01", "x-api-key": key})
         response = connection.getresponse()

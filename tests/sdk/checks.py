@@ -36,7 +36,7 @@ def no_internals(data):
 
 def raw(method, path, body=None, headers=None):
     """One request without any SDK: status, headers (lower case), bytes."""
-    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=300)
     sent = {"authorization": f"Bearer {KEY}", **(headers or {})}
     # An empty value takes a header away.
     sent = {name: value for name, value in sent.items() if value}

@@ -88,7 +88,7 @@ def ask_messages(base, model, messages, stream):
     """The content of an answer."""
     body = {"model": model, "max_tokens": 2000, "system": "Be brief.", "messages": messages, "stream": stream,
             "tools": [{"name": "get_weather", "input_schema": WEATHER_SCHEMA}]}
-    connection = http.client.HTTPConnection(urllib.parse.urlsplit(base).netloc, timeout=60)
+    connection = http.client.HTTPConnection(urllib.parse.urlsplit(base).netloc, timeout=300)
     connection.request("POST", "/v1/messages", json.dumps(body),
                        {"content-type": "application/json", "x-api-key": PROXY_KEY, "anthropic-version": "2023-06-01"})
     response = connection.getresponse()

@@ -6,7 +6,7 @@ import openai
 from checks import KEY, PORT, equal, raw, run, tests_of
 from uploads import folder
 
-client = openai.OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=KEY, max_retries=0, timeout=60)
+client = openai.OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=KEY, max_retries=0, timeout=300)
 CONTENT = """---
 name: {name}
 description: Sums a text up.

@@ -4,8 +4,8 @@ import anthropic
 from checks import KEY, PORT, equal, raw, refused, run, tests_of
 
 URL = f"http://127.0.0.1:{PORT}"
-client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=60)
-stranger = anthropic.Anthropic(base_url=URL, api_key="another-key", max_retries=0, timeout=60)
+client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=300)
+stranger = anthropic.Anthropic(base_url=URL, api_key="another-key", max_retries=0, timeout=300)
 # The headers of the older shapes, which no namespace of the newer SDK sends.
 BETA = {"anthropic-version": "2023-06-01", "anthropic-beta": "files-api-2025-04-14"}
 

@@ -7,8 +7,8 @@ from checks import KEY, PORT, equal, raw, refused, run, tests_of
 from uploads import folder, linked, unzipped, zipped
 
 URL = f"http://127.0.0.1:{PORT}"
-client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=60)
-stranger = anthropic.Anthropic(base_url=URL, api_key="another-key", max_retries=0, timeout=60)
+client = anthropic.Anthropic(base_url=URL, api_key=KEY, max_retries=0, timeout=300)
+stranger = anthropic.Anthropic(base_url=URL, api_key="another-key", max_retries=0, timeout=300)
 OLD = anthropic.__version__.startswith("0.")
 VERSION = {"anthropic-version": "2023-06-01"}
 # Both eras run against one gateway: names of their own.

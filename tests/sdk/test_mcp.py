@@ -168,7 +168,7 @@ def test_mistakes_are_results_that_a_model_can_read():
 def without_sdk(method, headers):
     """One request: its status, and its answer as text."""
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method})
-    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=300)
     accept = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     connection.request("POST", "/mcp", body, accept | headers)
     response = connection.getresponse()

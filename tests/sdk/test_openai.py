@@ -5,7 +5,7 @@ import json
 import openai
 from checks import KEY, PORT, WEATHER_SCHEMA, equal, events, no_internals, raw, run, tests_of
 
-client = openai.OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=KEY, max_retries=0, timeout=60)
+client = openai.OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=KEY, max_retries=0, timeout=300)
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.", "strict": True, "parameters": WEATHER_SCHEMA}}]
 
 
@@ -176,7 +176,7 @@ def test_files_are_served_and_come_back():
 
 def test_the_client_of_azure():
     """It has the deployment in the path, the version of the API in the query, and the key in a header of its own."""
-    azure = openai.AzureOpenAI(azure_endpoint=f"http://127.0.0.1:{PORT}", api_key=KEY, api_version="2026-10-01", max_retries=0, timeout=60)
+    azure = openai.AzureOpenAI(azure_endpoint=f"http://127.0.0.1:{PORT}", api_key=KEY, api_version="2026-10-01", max_retries=0, timeout=300)
     with azure.chat.completions.stream(model="gpt-x", messages=asked("add two numbers")) as stream:
         streamed = stream.get_final_completion().choices[0].message
     for message in (azure.chat.completions.create(model="gpt-x", messages=asked("add two numbers")).choices[0].message, streamed):

@@ -4,9 +4,9 @@ import openai
 from checks import KEY, PORT, equal, refused, run, tests_of
 
 URL = f"http://127.0.0.1:{PORT}/v1"
-client = openai.OpenAI(base_url=URL, api_key=KEY, max_retries=0, timeout=60)
+client = openai.OpenAI(base_url=URL, api_key=KEY, max_retries=0, timeout=300)
 # The other credential that the model of these tests takes from nobody: it lists and uploads, and asks no model.
-stranger = openai.OpenAI(base_url=URL, api_key="another-key", max_retries=0, timeout=60)
+stranger = openai.OpenAI(base_url=URL, api_key="another-key", max_retries=0, timeout=300)
 
 
 def test_a_file_is_uploaded_listed_read_and_deleted():

@@ -8,8 +8,8 @@ from checks import KEY, PORT, equal, raw, refused, run, tests_of
 from uploads import folder, unzipped, zipped
 
 URL = f"http://127.0.0.1:{PORT}/v1"
-client = openai.OpenAI(base_url=URL, api_key=KEY, max_retries=0, timeout=60)
-stranger = openai.OpenAI(base_url=URL, api_key="another-key", max_retries=0, timeout=60)
+client = openai.OpenAI(base_url=URL, api_key=KEY, max_retries=0, timeout=300)
+stranger = openai.OpenAI(base_url=URL, api_key="another-key", max_retries=0, timeout=300)
 VERSION = {"anthropic-version": "2023-06-01"}
 
 
@@ -148,7 +148,7 @@ def test_broken_forms_are_refused():
 def post(path, body, headers):
     import http.client
 
-    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=300)
     connection.request("POST", path, body, {"authorization": f"Bearer {KEY}", **headers})
     response = connection.getresponse()
     data = json.loads(response.read())

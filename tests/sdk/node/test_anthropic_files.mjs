@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import Anthropic, { toFile } from "@anthropic-ai/sdk";
 import { BASE, KEY, all, run } from "./checks.mjs";
 
-const client = new Anthropic({ baseURL: BASE, apiKey: KEY, maxRetries: 0, timeout: 60000 });
-const stranger = new Anthropic({ baseURL: BASE, apiKey: "another-key", maxRetries: 0, timeout: 60000 });
+const client = new Anthropic({ baseURL: BASE, apiKey: KEY, maxRetries: 0, timeout: 300000 });
+const stranger = new Anthropic({ baseURL: BASE, apiKey: "another-key", maxRetries: 0, timeout: 300000 });
 
 async function textOf(response) {
   return (await response).text();

@@ -30,7 +30,7 @@ async function install(...words) {
   process.once("exit", () => rmSync(home, { recursive: true, force: true }));
   const environment = { PATH: process.env.PATH, HOME: home, DISABLE_TELEMETRY: "1", NO_PROXY: "127.0.0.1", CI: "1" };
   const asked = [CLI, "add", base, "--agent", "claude-code", "--copy", "--yes", ...words];
-  const done = await promisify(execFile)(process.execPath, asked, { cwd: home, env: environment, timeout: 120000 });
+  const done = await promisify(execFile)(process.execPath, asked, { cwd: home, env: environment, timeout: 600000 });
   return { home, said: done.stdout + done.stderr };
 }
 

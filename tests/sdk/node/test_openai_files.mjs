@@ -3,9 +3,9 @@ import assert from "node:assert/strict";
 import OpenAI, { toFile } from "openai";
 import { BASE, KEY, all, run } from "./checks.mjs";
 
-const client = new OpenAI({ baseURL: `${BASE}/v1`, apiKey: KEY, maxRetries: 0, timeout: 60000 });
+const client = new OpenAI({ baseURL: `${BASE}/v1`, apiKey: KEY, maxRetries: 0, timeout: 300000 });
 // The other credential that the model of these tests takes from nobody: it lists and uploads, and asks no model.
-const stranger = new OpenAI({ baseURL: `${BASE}/v1`, apiKey: "another-key", maxRetries: 0, timeout: 60000 });
+const stranger = new OpenAI({ baseURL: `${BASE}/v1`, apiKey: "another-key", maxRetries: 0, timeout: 300000 });
 
 async function upload(name, text, more = {}) {
   return client.files.create({ file: await toFile(Buffer.from(text), name), purpose: "user_data", ...more });
