@@ -5,6 +5,8 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 # Programs of the profile in which tests are compiled, so that every crate is compiled once.
 export PROFILE=${PROFILE:-dev}
+# cargo and rustup try again by themselves; three times are few where many suites ask at once.
+export CARGO_NET_RETRY=${CARGO_NET_RETRY:-10} RUSTUP_MAX_RETRIES=${RUSTUP_MAX_RETRIES:-10}
 make=("${MAKE:-make}" --no-print-directory)
 
 "${make[@]}" setup || exit

@@ -48,7 +48,7 @@ start_holder() {
     mount --make-rshared /
     exec sleep infinity' "$MARK" "${COVERED[@]}" "${IN_MEMORY[@]}" >/dev/null 2>&1 </dev/null 9>&- &
   echo $! >"$DIR/pid/holder"
-  wait_for 60 "the holder of the mount namespace" holder
+  wait_for 300 "the holder of the mount namespace" holder
 }
 
 wait_for() { # seconds, what, command...

@@ -79,6 +79,13 @@ fn processes() -> BTreeSet<u32> {
         .collect()
 }
 
+/// Where beds keep their state.
+fn beds() -> PathBuf {
+    let cache =
+        std::env::var("KNACK_CACHE").unwrap_or_else(|_| format!("{}/.cache/knack", std::env::var("HOME").unwrap()));
+    Path::new(&cache).join("beds")
+}
+
 /// What of the bed can be seen on the host; empty when it is gone.
 fn traces() -> Vec<String> {
     let mut traces = Vec::new();
@@ -95,10 +102,8 @@ fn traces() -> Vec<String> {
         let path = Path::new("/run/netns").join(place);
         traces.extend(path.exists().then(|| format!("namespace {}", path.display())));
     }
-    let cache =
-        std::env::var("KNACK_CACHE").unwrap_or_else(|_| format!("{}/.cache/knack", std::env::var("HOME").unwrap()));
     for name in [NAME.to_owned(), format!("{NAME}.lock")] {
-        let path = Path::new(&cache).join("beds").join(name);
+        let path = beds().join(name);
         traces.extend(path.exists().then(|| format!("file {}", path.display())));
     }
     traces
@@ -174,6 +179,9 @@ fn a_bed_comes_up_fast_again_and_after_a_crash_and_leaves_nothing() {
     assert!(!bed(&["status"], &[]).status.success());
     assert!(succeeds(&["up"]).contains("API server ready"));
     succeeds(&["start", "second-apiserver"]);
+    // Started once: another one would find its port taken.
+    let log = fs::read_to_string(beds().join(NAME).join("log/second-apiserver.log")).unwrap();
+    assert!(!log.contains("address already in use"), "{log}");
 
     // Everything dies at once, as when a machine is cut off; twice, since the holder may go first.
     for _ in 0..2 {
