@@ -56,6 +56,14 @@ turns:
     rounds:
       - reply: {text: "A text that is long enough to end in the middle of it, after some pieces."}
         stream: {end_after_bytes: 700}
+  - user: Errs.
+    rounds:
+      - reply: {text: Behind an error.}
+        stream: {garbage_after_bytes: 0, garbage: "data: {\"error\":{\"message\":\"overloaded\"}}\n\n"}
+  - user: Babbles.
+    rounds:
+      - reply: {text: Behind something else.}
+        stream: {garbage_after_bytes: 0, garbage: "data: {not json\n\n"}
   - user: Refused.
     rounds:
       - fail: {status: 401, message: "the key sk-secret is wrong"}
@@ -210,6 +218,68 @@ async fn a_model_that_does_not_answer_is_told_without_its_words() {
         ];
         assert_eq!(end, failed, "{name}");
     }
+}
+
+/// A run leaves the answer of its model at an error. What the operator reads is that error, and not that a client left.
+#[tokio::test]
+async fn a_run_whose_model_fails_is_reported_with_the_failure() {
+    const TOOLS: &str = "tools:\n  - {name: add, description: Adds one., command: [python3, add.py]}\n";
+    let failures = [
+        ("errs", "", "provider answered 200 with an error"),
+        ("errs", TOOLS, "provider answered 200 with an error"),
+        (
+            "babbles",
+            "",
+            "The upstream sent something that is not an event of its format.",
+        ),
+        (
+            "breaks",
+            "",
+            "The connection to the upstream was lost in the middle of its answer.",
+        ),
+        (
+            "breaks",
+            TOOLS,
+            "The connection to the upstream was lost in the middle of its answer.",
+        ),
+        (
+            "ends",
+            "",
+            "The upstream's stream ended before its answer was complete.",
+        ),
+        (
+            "ends",
+            TOOLS,
+            "The upstream's stream ended before its answer was complete.",
+        ),
+        ("refused", "", "provider answered 401"),
+    ];
+    let mut files = Vec::new();
+    for (at, (word, tools, _)) in failures.iter().enumerate() {
+        let prompt = format!("{}{}.", word[..1].to_uppercase(), &word[1..]);
+        let text = format!("---\nname: {word}-{at}\ndescription: d\nmodel: m\n{tools}---\n{prompt}\n");
+        files.push((format!("skills/{word}-{at}/SKILL.md"), text));
+        files.push((format!("skills/{word}-{at}/add.py"), String::new()));
+    }
+    let files: Vec<(&str, &str)> = files.iter().map(|(path, text)| (&**path, &**text)).collect();
+    let mut served = Served::start(SCRIPT, &files).await;
+    for (at, (word, _, end)) in failures.iter().enumerate() {
+        let name = format!("{word}-{at}");
+        let (_, events) = served.told(&name, &json!({})).await;
+        assert_eq!(events[1].1["status"], "error", "{name}: {events:?}");
+        let line = loop {
+            let line = served.program.line().await;
+            if line.contains("run by POST") {
+                break line;
+            }
+        };
+        let told = format!(" | {end} | run by POST /api/v1/skills/{name}/run | ");
+        let status = if *word == "refused" { "401 chat" } else { "200 chat" };
+        assert!(line.starts_with(status) && line.contains(&told), "{told}: {line}");
+    }
+    let metrics = served.program.get("/metrics", &[]).await.text().await.unwrap();
+    let broken = r#"knack_gateway_broken_answers_total{format="chat"} 7"#;
+    assert!(metrics.contains(broken), "{metrics}");
 }
 
 #[tokio::test]

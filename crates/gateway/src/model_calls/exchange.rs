@@ -4,6 +4,7 @@
 //! upstream request and every run.
 
 mod answer_headers;
+mod ending;
 mod parts;
 
 use std::collections::VecDeque;
@@ -33,6 +34,7 @@ use crate::http_server::budget::Holding;
 use crate::providers::forwarded_headers::forward_response_headers;
 use crate::providers::upstream::{causes, certificate_fault};
 use crate::runs::run_history::EarlyEnd;
+use crate::runs::skill_runs::RunReading;
 use crate::runs::tools::ToolRunner;
 use crate::state::Gateway;
 use crate::telemetry::body_files::Recording;
@@ -77,6 +79,7 @@ pub(crate) struct Exchange {
     /// Length of the body of the round before.
     sent_bytes: usize,
     container: Option<String>,
+    read_by_run: Option<RunReading>,
 }
 
 impl std::fmt::Debug for Exchange {
@@ -117,6 +120,7 @@ impl Exchange {
             texts,
             given,
             container,
+            read_by_run,
         } = parts;
         // From here on a client that disconnects has a line in the log.
         let mut exchange = Box::new(Self {
@@ -147,6 +151,7 @@ impl Exchange {
             _texts: texts,
             sent_bytes: 0,
             container,
+            read_by_run,
         });
         exchange.begin(given).await;
         exchange
@@ -527,19 +532,8 @@ impl Exchange {
         self.end_runs(if self.late { EarlyEnd::Deadline } else { EarlyEnd::Left });
         self.upstream = Upstream::Idle;
         self.finished = true;
-        self.trace.end(&summary.end, self.late);
-        let failure =
-            matches!(summary.end, EndKind::Fault(_)).then_some(if self.late { "timeout" } else { "unreadable" });
-        self.log.timeline.over(failure, self.begun.elapsed());
         self.log.rounds = summary.rounds;
-        self.log.broken =
-            (200..300).contains(&self.log.status) && matches!(summary.end, EndKind::Fault(_) | EndKind::Upstream(_));
-        self.log.end = match summary.end {
-            EndKind::Answer | EndKind::Passed => None,
-            EndKind::Upstream(status) => Some(format!("provider answered {status}")),
-            EndKind::Fault(message) => Some(message),
-            EndKind::Limit => Some("limit of skill rounds reached".to_owned()),
-        };
+        self.ended(self.as_read(summary.end));
         if let Some(recording) = &self.recording {
             recording.write("response", std::mem::take(&mut self.recorded).freeze());
         }
@@ -556,9 +550,15 @@ impl Drop for Exchange {
             self.log.executions = executions;
             self.log.uses.extend(uses);
         }
+        let failed = if self.finished { None } else { self.failure() };
+        let has_left = !self.finished && failed.is_none();
         if !self.finished {
             self.remember_left();
-            self.log.dropped(is_cut);
+        }
+        match failed {
+            Some(end) => self.ended(end),
+            None if has_left => self.log.dropped(is_cut),
+            None => {}
         }
         self.gateway
             .metrics
@@ -569,7 +569,7 @@ impl Drop for Exchange {
         } else {
             genai::Failure::Cancelled
         };
-        self.trace.finish(&self.log, (!self.finished).then_some(&why));
+        self.trace.finish(&self.log, has_left.then_some(&why));
         let Gateway {
             console,
             metrics,

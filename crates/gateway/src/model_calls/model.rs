@@ -123,6 +123,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
         texts,
         given: named.files,
         container: container.and_then(|container| container.id),
+        read_by_run: parts.extensions.get::<RunOrigin>().map(|run| run.reading.clone()),
     };
     let exchange = Exchange::start(Arc::clone(&gateway), parts).await;
     first(exchange, knack_header, format).await

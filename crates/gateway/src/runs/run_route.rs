@@ -21,11 +21,12 @@ use knack_skill::agent_flow::{
 use knack_skill::catalog::CatalogEntry;
 use knack_skill::template::{FilledTooLarge, MAX_FILLED_BYTES, MissingInput};
 use knack_vocabulary::HEADER_SKILLS;
+use knack_wire::drive::EndKind;
 use knack_wire::frame::{SseDecoder, SseEvent, push_event};
 use knack_wire::{CallKind, Format, ModelRoute};
 use serde_json::{Value, json};
 
-use super::skill_runs::{RunOrigin, TOO_MANY_RUNS};
+use super::skill_runs::{RunAnswer, RunOrigin, RunReading, TOO_MANY_RUNS};
 use crate::callers::caller;
 use crate::http_server::budget::{BodyError, HeldBody, Holding};
 use crate::http_server::request_id::RequestId;
@@ -43,6 +44,10 @@ use crate::telemetry::request_report::cut_copy;
 const CHAT: &str = "/v1/chat/completions";
 /// Sent to a client while a tool runs, so that no proxy closes the idle connection.
 const HEARTBEAT: &[u8] = b": heartbeat\n\n";
+/// In the log, of an answer whose event exceeds the bound.
+const TOO_LARGE: &str = "The upstream sent an event that is too large.";
+/// In the log, of an answer that is not of Chat Completions.
+const NOT_CHAT: &str = "The upstream sent something that is not an event of its format.";
 /// A body, and the inputs that are read from it, are there at one time.
 const COPIES_OF_INPUTS: usize = 2;
 /// Copies of the prompt in memory at one time: the filled text, and the request that is written from it.
@@ -106,7 +111,8 @@ async fn accept(
     parts: &Parts,
     body: Body,
 ) -> Result<AcceptedRun, Box<Response>> {
-    let request_id = RequestId::of(&parts.extensions);
+    let request_id = RequestId::find(&parts.extensions);
+    let request_id = request_id.as_str();
     let api = Api::of_format(Format::Chat);
     gateway.upstreams.admit(api, &Method::POST, CHAT).map_err(|fault| {
         let denial = if fault.status == 403 {
@@ -114,7 +120,7 @@ async fn accept(
         } else {
             Denial::Unavailable
         };
-        Box::new(deny(call, denial, fault.message, None, &request_id).map(Body::from))
+        Box::new(deny(call, denial, fault.message, None, request_id).map(Body::from))
     })?;
     let counted = caller::counted(&gateway.secret.current(), parts).bucket();
     let source = knack_skill::digest::hex(&counted);
@@ -123,11 +129,11 @@ async fn accept(
         .admit(&source, caller::unchecked_address(parts))
         .map_err(|seconds| {
             let text = TOO_MANY_RUNS.to_owned();
-            Box::new(deny(call, Denial::Throttled, text, Some(seconds), &request_id).map(Body::from))
+            Box::new(deny(call, Denial::Throttled, text, Some(seconds), request_id).map(Body::from))
         })?;
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
     let held = held.map_err(|error| Box::new(unread(parts, error)))?;
-    let refused = |error| Box::new(refuse(call, error, &request_id).map(Body::from));
+    let refused = |error| Box::new(refuse(call, error, request_id).map(Body::from));
     let HeldBody { bytes, mut holding } = held;
     let length = bytes.len();
     let mut room = |bytes: usize| {
@@ -140,7 +146,7 @@ async fn accept(
     let (_, snapshot) = gateway.served_to(parts).await;
     if snapshot.is_suspended() || snapshot.absent.is_some() {
         let text = format!("Skill '{name}' cannot run at this moment: this gateway serves no skills");
-        let denied = deny(call, Denial::Unavailable, text, Some(5), &request_id);
+        let denied = deny(call, Denial::Unavailable, text, Some(5), request_id);
         return Err(Box::new(denied.map(Body::from)));
     }
     let entry = snapshot.catalog.find(name).ok_or_else(|| refused(missing(name)))?;
@@ -232,6 +238,7 @@ fn chat(parts: &Parts, entry: &CatalogEntry, body: String) -> Request {
     request.extensions_mut().insert(RunOrigin {
         skill: entry.skill.id.clone(),
         path: cut_copy(parts.uri.path()),
+        reading: RunReading::default(),
     });
     request
 }
@@ -314,37 +321,36 @@ impl RunStream {
 /// Calls the model; `None`: it was not reached, or refused. Why is in the log of that request.
 async fn call(gateway: Arc<Gateway>, request: Request) -> Option<Box<AnswerReader>> {
     let route = ModelRoute::new(Format::Chat, CallKind::Generate);
+    let origin = request.extensions().get::<RunOrigin>();
+    let reading = origin.map(|origin| origin.reading.clone()).unwrap_or_default();
     let response = Box::pin(model::serve(gateway, route, request)).await;
-    response.status().is_success().then(|| {
-        Box::new(AnswerReader {
-            pieces: response.into_body().into_data_stream(),
-            decoder: SseDecoder::new(),
-            answered: false,
-        })
-    })
+    if !response.status().is_success() {
+        reading.set(RunAnswer::Failed(EndKind::Upstream(response.status().as_u16())));
+        return None;
+    }
+    Some(Box::new(AnswerReader {
+        pieces: response.into_body().into_data_stream(),
+        decoder: SseDecoder::new(),
+        reading,
+    }))
 }
 
 /// Reads an answer of Chat Completions.
 struct AnswerReader {
     pieces: BodyDataStream,
     decoder: SseDecoder,
-    /// The model has said why it ended.
-    answered: bool,
+    reading: RunReading,
 }
 
 impl AnswerReader {
     /// The events of what comes next, and whether they are the last.
     async fn read(&mut self) -> (Bytes, bool) {
         loop {
-            let piece = match self.pieces.next().await {
-                Some(Ok(piece)) => Some(piece),
-                Some(Err(_)) => {
-                    self.answered = false;
-                    None
-                }
-                None => None,
-            };
-            let (told, ended) = self.take(piece.as_deref());
+            // An answer that broke has no further piece. Its exchange has ended with the reason.
+            let piece = self.pieces.next().await;
+            let is_broken = matches!(piece, Some(Err(_)));
+            let piece = piece.and_then(Result::ok);
+            let (told, ended) = self.take(piece.as_deref(), is_broken);
             if ended || !told.is_empty() {
                 return (frames(&told), ended);
             }
@@ -355,37 +361,50 @@ impl AnswerReader {
     }
 
     /// The events of one piece, and whether they are the last; no piece is the end.
-    fn take(&mut self, piece: Option<&[u8]>) -> (Vec<RunEvent>, bool) {
+    fn take(&mut self, piece: Option<&[u8]>, is_broken: bool) -> (Vec<RunEvent>, bool) {
         let mut events = Vec::new();
-        let broken = piece.is_some_and(|piece| self.decoder.push(piece, &mut events).is_err());
+        let is_too_large = piece.is_some_and(|piece| self.decoder.push(piece, &mut events).is_err());
         let mut told = Vec::new();
-        let failed = broken || events.iter().any(|event| !self.tell(event, &mut told));
-        let ended = failed || piece.is_none();
+        let mut read = events.iter().try_for_each(|event| self.tell(event, &mut told));
+        if is_too_large {
+            read = read.and(Err(EndKind::Fault(TOO_LARGE.to_owned())));
+        }
+        let ended = read.is_err() || piece.is_none();
         if ended {
-            let end = if self.answered && !failed {
+            let end = if read.is_ok() && !is_broken && self.reading.is_whole() {
                 RunEnd::Answered
             } else {
                 RunEnd::Failed
             };
             told.extend(end_run(end));
         }
+        if let Err(end) = read {
+            self.reading.set(RunAnswer::Failed(end));
+        }
         (told, ended)
     }
 
-    /// Adds the run events of one event of the model to `told`; false: the event is an error.
-    fn tell(&mut self, event: &SseEvent, told: &mut Vec<RunEvent>) -> bool {
+    /// Adds the run events of one event of the model to `told`. Error: how the request ends, since the event is an error or none of
+    /// the format.
+    fn tell(&self, event: &SseEvent, told: &mut Vec<RunEvent>) -> Result<(), EndKind> {
         let Ok(chunk) = serde_json::from_slice::<Value>(&event.data) else {
-            return event.data == "[DONE]";
+            return if event.data == "[DONE]" {
+                Ok(())
+            } else {
+                Err(EndKind::Fault(NOT_CHAT.to_owned()))
+            };
         };
         if chunk.get("error").is_some_and(|error| !error.is_null()) {
-            return false;
+            return Err(EndKind::Upstream(200));
         }
         let choice = &chunk["choices"][0];
         if let Some(text) = choice["delta"]["content"].as_str().filter(|text| !text.is_empty()) {
             told.push(run_token(text));
         }
-        self.answered |= choice["finish_reason"].is_string();
-        true
+        if choice["finish_reason"].is_string() {
+            self.reading.set(RunAnswer::Whole);
+        }
+        Ok(())
     }
 }
 

@@ -1,11 +1,12 @@
 //! Runs of skills for users: what a gateway allows, and what tells a request to a model that it is one.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use knack_serving::sources::{Pace, SourcePermit, Sources};
 use knack_skill::model::SkillRef;
+use knack_wire::drive::EndKind;
 use tokio::time::Instant;
 
 /// Runs of one caller: those of Agent Flow, 10 a minute.
@@ -55,6 +56,42 @@ pub(crate) struct RunOrigin {
     pub skill: SkillRef,
     /// The path that the client called.
     pub path: String,
+    /// What the run has read of the model's answer.
+    pub reading: RunReading,
+}
+
+/// What a run has read of the answer of its model. The run reads it, and leaves it where it fails; the report on the request is made
+/// where an answer may pass without being read.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RunReading(Arc<Mutex<RunAnswer>>);
+
+/// See [`RunReading`].
+#[derive(Debug, Clone, Default)]
+pub(crate) enum RunAnswer {
+    /// The model has not said why it ended.
+    #[default]
+    Open,
+    /// It has.
+    Whole,
+    /// The answer has an error, or cannot be read.
+    Failed(EndKind),
+}
+
+impl RunReading {
+    /// Notes what was read last.
+    pub(crate) fn set(&self, answer: RunAnswer) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+    }
+
+    /// What was read last.
+    pub(crate) fn get(&self) -> RunAnswer {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether the model has said why it ended.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.get(), RunAnswer::Whole)
+    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use knack_telemetry::{Origin, Sink, Span, TRACEPARENT, Value};
 use knack_wire::Route;
 
 use super::*;
+use crate::runs::skill_runs::RunReading;
 
 /// Gives ids in order and keeps spans.
 #[derive(Debug)]
@@ -333,6 +334,7 @@ async fn a_run_of_a_skill_is_the_span_of_the_path_that_its_client_called() {
             namespace: "default".to_owned(),
             name: "adder".to_owned(),
         },
+        reading: RunReading::default(),
         path: "/api/v1/skills/adder/run".to_owned(),
     });
     let mut trace = RequestTrace::begin(&tracer, &route, &head, Instant::now());

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::http_server::budget::{HeldBody, Holding};
 use crate::model_calls::hidden_turns::{HiddenTurnLookup, StagedFile};
 use crate::providers::provider::Api;
+use crate::runs::skill_runs::RunReading;
 use crate::runs::tools::ToolRunner;
 use crate::telemetry::body_files::Recording;
 use crate::telemetry::log::RequestLog;
@@ -67,4 +68,6 @@ pub(crate) struct ExchangeParts {
     pub given: Vec<StagedFile>,
     /// The container that files of its runs go into.
     pub(crate) container: Option<String>,
+    /// What a run of a skill, whose request it is, reads of the answer.
+    pub(crate) read_by_run: Option<RunReading>,
 }
