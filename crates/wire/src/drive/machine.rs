@@ -279,7 +279,8 @@ impl Drive {
             (DriveState::Passing { stream, .. }, DriveInput::Failed(_)) => {
                 let fault = self.named(&Fault::new(502, LOST));
                 if stream {
-                    // The beginning of a line that waits for its end is left out: the error must be a line of its own.
+                    // The beginning of a line that waits for its end is left out: a client that reads the stream again gets it whole,
+                    // and the error must be a line of its own.
                     out.push(DriveAction::ClientBytes(fault.frame(self.request.format()).into()));
                 }
                 self.finish_with(EndKind::Fault(fault.message), out);

@@ -1,10 +1,13 @@
 //! Requests that go on from a response by its id.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use knack_wire::drive::{AnswerHead, UpstreamFailure};
+use knack_wire::frame::SseDecoder;
 use knack_wire::history::{self, Caller, HistorySecret, InjectionMode, TurnMatch};
 use knack_wire::json::Edits;
-use knack_wire::{Drive, DriveAction, Format, Injection};
+use knack_wire::{Drive, DriveAction, DriveInput, Format, Injection};
 use serde_json::{Value, json as value};
 
 use super::support::{ExchangeResult, error, injection, json, play_pieces, request, settings};
@@ -56,7 +59,7 @@ pub(super) fn go_on(body: &str, stored: &[(Vec<history::TurnKey>, Arc<history::S
     .edits;
     let mut drive = Drive::new(request, injection(), settings()).unwrap();
     let mut out = Vec::new();
-    drive.start(edits, Vec::new(), std::time::Duration::ZERO, &mut out);
+    drive.start(edits, Vec::new(), Duration::ZERO, &mut out);
     match &out[..] {
         [DriveAction::Send { body, .. }] => String::from_utf8(body.to_vec()).unwrap(),
         other => panic!("{other:?}"),
@@ -92,7 +95,7 @@ fn a_response_is_continued_from_where_the_upstream_really_is() {
     let mut edits = Edits::new();
     edits.replace(previous, "\"resp_2\"");
     let mut drive = Drive::new(plain, Injection::default(), settings()).unwrap();
-    drive.start(edits, Vec::new(), std::time::Duration::ZERO, &mut Vec::new());
+    drive.start(edits, Vec::new(), Duration::ZERO, &mut Vec::new());
     assert!(drive.reads());
     // Without the map the id goes as it came.
     let sent: Value = serde_json::from_str(&go_on(next, &[])).unwrap();
@@ -179,4 +182,51 @@ fn the_clients_own_previous_id_is_echoed() {
         &[json(&one.to_string())],
     );
     assert_eq!(played.value()["previous_response_id"], "resp_shown");
+}
+
+/// A client parses each line as JSON: half of one would hide the error behind it, as an answer that cannot be read.
+#[test]
+fn half_a_line_of_a_stream_in_the_background_that_breaks_is_not_passed_and_the_error_is_an_event() {
+    let body = r#"{"model":"m","input":"x","background":true,"stream":true,"previous_response_id":"resp_1"}"#;
+    let sent = concat!(
+        "event: response.created\n",
+        "data: {\"sequence_number\":0,\"response\":{\"id\":\"resp_2\",\"object\":\"response\",\"previous_response_id\":\"resp_1b\"}}\n\n",
+        "event: response.output_text.delta\n",
+        "data: {\"sequence_number\":1,\"delta\":\"cut",
+    );
+    for piece in [1, 7, sent.len()] {
+        let request = request(Format::Responses, body);
+        let mut edits = Edits::new();
+        edits.replace(request.present("previous_response_id").unwrap(), "\"resp_1b\"");
+        let mut drive = Drive::new(request, Injection::default(), settings()).unwrap();
+        let (mut out, now) = (Vec::new(), Duration::ZERO);
+        drive.start(edits, Vec::new(), now, &mut out);
+        let head = AnswerHead {
+            status: 200,
+            stream: true,
+            retry_after: None,
+        };
+        drive.feed(DriveInput::Head(head), now, &mut out);
+        for bytes in sent.as_bytes().chunks(piece) {
+            drive.feed(DriveInput::Body(bytes.to_vec().into()), now, &mut out);
+        }
+        drive.feed(DriveInput::Failed(UpstreamFailure::Broken), now, &mut out);
+        let shown: Vec<u8> = out
+            .iter()
+            .filter_map(|action| match action {
+                DriveAction::ClientBytes(bytes) => Some(&bytes[..]),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+            .concat();
+        let mut events = Vec::new();
+        SseDecoder::new().push(&shown, &mut events).unwrap();
+        let events: Vec<Value> = events
+            .iter()
+            .map(|event| serde_json::from_slice(&event.data).unwrap())
+            .collect();
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert_eq!(events[0]["response"]["previous_response_id"], "resp_1");
+        assert_eq!(events[1]["type"], "error", "{events:?}");
+    }
 }
