@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use knack_gateway::catalog::{PackageNames, Snapshot};
+use knack_gateway::catalog::{PackageNames, Snapshot, SourceReport};
 use knack_registry::{FolderStore, Mode, Owner, SkillEntry, load_stored};
 use knack_serving::keyed_locks::KeyedLocks;
 use knack_skill::model::Skill;
 
+use super::notes::env_notes;
 use super::ready_skills::ReadySkills;
+use super::search::EnvFlag;
 use crate::cli::terminal;
 
 /// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
@@ -22,6 +24,8 @@ const TURN_WAIT: Duration = Duration::from_secs(30);
 pub(super) struct CallerCatalogs {
     store: Arc<FolderStore>,
     packages: PackageNames,
+    /// The environment values that a person grants, where code is run.
+    granted: Option<Arc<[EnvFlag]>>,
     judged: Arc<ReadySkills>,
     made: Mutex<HashMap<Owner, CallerCatalog>>,
     /// Callers whose catalogs are being made: each is read by one request, without a delay for other callers.
@@ -54,10 +58,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl CallerCatalogs {
     /// None yet. `packages` returns the packages of a skill's runs.
-    pub(super) fn new(store: Arc<FolderStore>, packages: PackageNames, judged: Arc<ReadySkills>) -> Self {
+    pub(super) fn new(
+        store: Arc<FolderStore>,
+        (packages, granted): (PackageNames, Option<Vec<EnvFlag>>),
+        judged: Arc<ReadySkills>,
+    ) -> Self {
         Self {
             store,
             packages,
+            granted: granted.map(Arc::from),
             judged,
             made: Mutex::default(),
             locks: KeyedLocks::default(),
@@ -92,11 +101,18 @@ impl CallerCatalogs {
         }
         let last = lock(&self.made).get(&owner).map(|last| last.skills.clone());
         let (store, packages, from) = (Arc::clone(&self.store), self.packages, Arc::clone(&base));
-        let work = move || make(&store, &entries, &last.unwrap_or_default(), packages, from, changes);
-        let Ok((now, failed)) = tokio::task::spawn_blocking(work).await else {
+        let granted = self.granted.clone();
+        let work = move || {
+            let told = (packages, granted.as_deref());
+            make(&store, &entries, &last.unwrap_or_default(), told, from, changes)
+        };
+        let Ok((now, failed, notes)) = tokio::task::spawn_blocking(work).await else {
             return base;
         };
         self.report(failed);
+        for note in notes {
+            terminal::line(&note.to_string());
+        }
         let snapshot = Arc::clone(&now.snapshot);
         self.keep(owner, now);
         snapshot
@@ -139,16 +155,17 @@ impl CallerCatalogs {
     }
 }
 
-/// Reads what is new and puts all of it beside the skills from files. The texts name versions that cannot be served.
+/// Reads what is new and puts all of it beside the skills from files. The texts name versions that cannot be served; the warnings are
+/// about default versions that are new.
 fn make(
     store: &FolderStore,
     entries: &[Arc<SkillEntry>],
     kept: &Versions,
-    packages: PackageNames,
+    (packages, granted): (PackageNames, Option<&[EnvFlag]>),
     base: Arc<Snapshot>,
     changes: u64,
-) -> (CallerCatalog, Vec<String>) {
-    let (mut skills, mut failed) = (BTreeMap::new(), Vec::new());
+) -> (CallerCatalog, Vec<String>, Vec<SourceReport>) {
+    let (mut skills, mut failed, mut notes) = (BTreeMap::new(), Vec::new(), Vec::new());
     // The default version of each first: it keeps the name.
     let mut ordered = Vec::new();
     for entry in entries {
@@ -161,6 +178,11 @@ fn make(
                 match files.and_then(|files| load_stored(entry, version, files)) {
                     Ok(mut skill) => {
                         skill.packages = packages(&skill);
+                        // Of another version nobody asks without naming it, and each was told while it was the default.
+                        if let Some(granted) = granted.filter(|_| entry.default == Some(version.number)) {
+                            let origin = format!("uploaded skill {}, version {}", entry.name, version.number);
+                            notes.extend(env_notes(&origin, &skill, granted));
+                        }
                         skills.insert(version.id.clone(), (named, Arc::new(skill)));
                     }
                     Err(error) => failed.push(format!(
@@ -183,7 +205,7 @@ fn make(
         skills,
         snapshot,
     };
-    (made, failed)
+    (made, failed, notes)
 }
 
 #[cfg(test)]
@@ -222,7 +244,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 
         let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
-        let catalogs = Arc::new(CallerCatalogs::new(store, no_packages, judged));
+        let catalogs = Arc::new(CallerCatalogs::new(store, (no_packages, None), judged));
         let base = Arc::new(Snapshot::without_catalog(RuntimeSettings::default(), ""));
         let served = |owner: &Owner| {
             let (catalogs, owner, base) = (Arc::clone(&catalogs), owner.clone(), Arc::clone(&base));

@@ -390,7 +390,8 @@ fn uploads(
         return Ok(None);
     };
     let catalogs = args.catalogs.named_or_default(roots)?;
-    let opened = DevUploads::open((folder, args.history_days), search.packages, judged, catalogs);
+    let told = (search.packages, search.granted.clone());
+    let opened = DevUploads::open((folder, args.history_days), told, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
     terminal::line(&format!("uploaded skills are kept in {}", folder.display()));
     Ok(Some(Arc::new(opened)))

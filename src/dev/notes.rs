@@ -82,8 +82,8 @@ fn served_at_cap(origin: &str, skill: &Skill, snapshot: &Snapshot) -> Option<Sou
     })
 }
 
-/// The warnings about a skill, which is from `origin`.
-fn env_notes(origin: &str, skill: &Skill, granted: &[EnvFlag]) -> Vec<SourceReport> {
+/// The warnings about environment values of a skill, which is from `origin`.
+pub(super) fn env_notes(origin: &str, skill: &Skill, granted: &[EnvFlag]) -> Vec<SourceReport> {
     let granted: BTreeSet<&str> = granted.iter().filter_map(|flag| flag.variable_for(&skill.id)).collect();
     let (mut asked, mut missing, mut lacking) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for tool in &skill.tools {

@@ -26,6 +26,7 @@ use knack_wire::history::HistorySecret;
 use super::caller_catalogs::CallerCatalogs;
 use super::history::NotedRuns;
 use super::ready_skills::ReadySkills;
+use super::search::EnvFlag;
 use crate::cli::terminal;
 use crate::sources::archive::unpack_upload;
 
@@ -42,10 +43,11 @@ pub(super) struct DevUploads {
 }
 
 impl DevUploads {
-    /// Opens a folder, with the history of so many days. `packages` returns the packages of a skill's runs.
+    /// Opens a folder, with the history of so many days. `packages` returns the packages of a skill's runs; `granted`: the environment
+    /// values that a person grants, where code is run.
     pub(super) fn open(
         (root, history_days): (&Path, u32),
-        packages: PackageNames,
+        (packages, granted): (PackageNames, Option<Vec<EnvFlag>>),
         judged: Arc<ReadySkills>,
         catalogs: Catalogs,
     ) -> std::io::Result<Self> {
@@ -66,7 +68,7 @@ impl DevUploads {
             calls: SkillCalls::new(SkillPaces::FOLDER),
             gateway: OnceLock::new(),
             secret: HistorySecret::new(opened.secret),
-            catalogs: CallerCatalogs::new(store, packages, judged),
+            catalogs: CallerCatalogs::new(store, (packages, granted), judged),
         })
     }
 

@@ -267,3 +267,37 @@ async fn json_that_nests_without_end_is_refused_by_every_api_that_takes_some() {
         "nothing is left of what was refused"
     );
 }
+
+/// In the words that a skill from files has.
+#[tokio::test]
+async fn values_that_tools_of_an_upload_ask_for_in_vain_are_told_once() {
+    let file = |text: &str| SkillFile {
+        bytes: text.as_bytes().into(),
+        executable: false,
+    };
+    let document = "---\nname: rainy\ndescription: Tells the rain.\ntool_env: [REGION]\ntools:\n  - name: rain\n    description: d\n    \
+                    command: [python3, rain.py]\n    env: [TOKEN]\n---\nx\n";
+    let files = Files::from([
+        ("SKILL.md".to_owned(), file(document)),
+        ("rain.py".to_owned(), file("")),
+    ]);
+    let granted = ["--allow-env", "rainy:TOKEN"];
+    let mut served = Served::with(SCRIPT, &[], &granted, &[("TOKEN", "granted")]).await;
+    let (status, created) = send(&served, "/v1/skills", zipped("rainy", &files).unwrap()).await;
+    assert_eq!(status, 200, "{created}");
+    let mut told = Vec::new();
+    for _ in 0..2 {
+        served.chat("hello", "one", &[]).await;
+        loop {
+            let line = served.program.line().await;
+            if line.contains(" chat ") {
+                break;
+            }
+            told.push(line);
+        }
+    }
+    told.retain(|line| !line.contains(" skills "));
+    let expected = "warning: uploaded skill rainy, version 1: skill rainy: tools run without environment values that they ask for: \
+                    rain: REGION; grant them with --allow-env rainy:REGION, or remove them from tool_env or env of the skill";
+    assert_eq!(told, [expected]);
+}
