@@ -220,6 +220,11 @@ async fn files_are_delivered_listed_read_and_staged_into_the_next_turn() {
             let answer = knack.send(talk.sign(client().get(another))).await;
             assert_eq!(answer.status, 404, "{row:?}: {}", answer.text);
         }
+        let lines = knack.lines.text();
+        for (status, path) in [(200, "files"), (200, "files/"), (404, "files"), (404, "files/")] {
+            let line = format!("{status} files GET /knack/v1/responses/{}/{path} | ", said.id);
+            assert!(lines.contains(&line), "{row:?}: {line}: {lines}");
+        }
         talk.key = "key-a";
         let folder = knack.folder.path().join("knack-files").join(&said.id);
         assert!(folder.join("out.txt").exists(), "{row:?}");

@@ -22,6 +22,7 @@ use super::observed::Observed;
 use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, hub_that_is_away, read, start, write};
 
 mod cancelled;
+mod lines;
 
 /// A skill that requests must name, with a declared tool that prints its arguments.
 const STATS: &str = "---\nname: stats\ndescription: Counts words. Use when somebody counts.\nactivation: OnRequest\ntools:\n  \

@@ -20,18 +20,24 @@ use crate::model_calls::{model, stored};
 use crate::providers::provider::Api;
 use crate::runs::run_route;
 use crate::skills_api::upload_routes;
+use crate::telemetry::log::FILES_API;
+use crate::telemetry::own_request::OwnRequest;
 use crate::telemetry::recent_requests;
 
 /// The whole service; `routes` are additional routes of the program. Layers run in the order of the checks: who may call is checked
 /// first, since that check costs nothing and protects every route, health included.
 pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
+    let reported = from_fn_with_state(Arc::clone(&gateway), report_files);
     let router = Router::new()
         .route("/healthz", get(own_routes::healthz))
         .route("/readyz", get(own_routes::readyz))
-        .route("/knack/v1/responses/{response}/files", get(own_routes::list_files))
+        .route(
+            "/knack/v1/responses/{response}/files",
+            get(own_routes::list_files).layer(reported.clone()),
+        )
         .route(
             "/knack/v1/responses/{response}/files/{*name}",
-            get(own_routes::read_file),
+            get(own_routes::read_file).layer(reported),
         )
         .fallback(dispatch)
         .with_state(Arc::clone(&gateway))
@@ -48,6 +54,15 @@ pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
         HostPolicy::Any => router.route("/metrics", get(metrics_are_elsewhere)),
     };
     router.layer(from_fn_with_state(gateway, guard))
+}
+
+/// Reports a request for files of a response, as one of the Files APIs. The name of a file is content, which the log does not have.
+async fn report_files(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
+    const FILES: &str = "/files/";
+    let path = request.uri().path();
+    let shown = path.find(FILES).map_or(path, |at| &path[..at + FILES.len()]);
+    let own = OwnRequest::begin_at(&gateway, FILES_API, &request, shown);
+    own.answered(next.run(request).await)
 }
 
 /// Metrics name the skills of all tenants, and clients have the port of applications: a gateway of a cluster has another for them.

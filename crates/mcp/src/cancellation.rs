@@ -11,8 +11,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::server::METHODS;
+
 /// The header of a session.
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+/// What clients send to see whether the server lives.
+const PING: &str = "ping";
+/// Further methods that the log names.
+const WITHOUT_ANSWER: [&str; 2] = ["notifications/cancelled", "notifications/initialized"];
 /// Bytes of the id of a request that can be cancelled; clients count, or make a UUID.
 const ID_MAX_BYTES: usize = 128;
 
@@ -53,9 +59,16 @@ impl Message {
         serde_json::from_slice(body).unwrap_or_default()
     }
 
-    /// The name of its method.
-    pub(crate) fn method(&self) -> &str {
-        self.method.as_deref().unwrap_or_default()
+    /// The name of its method for the log, if it is one of MCP's; another one is text of the client.
+    pub(crate) fn known_method(&self) -> &str {
+        let method = self.method.as_deref();
+        let is_known = |method: &&str| *method == PING || METHODS.contains(method) || WITHOUT_ANSWER.contains(method);
+        method.filter(is_known).unwrap_or_default()
+    }
+
+    /// Whether it asks for nothing: clients send pings in intervals, and notifications get no answer.
+    pub(crate) fn is_sign_of_life(&self) -> bool {
+        self.method.as_deref() == Some(PING) || (self.method.is_some() && self.id.is_none())
     }
 
     /// Whether it opens a session.

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use knack_gateway::callers::caller;
 use knack_gateway::http_server::fault::{MCP_PATH, REFUSED, body_fault, mcp_error, mcp_fault};
-use knack_gateway::http_server::request_id::RequestId;
-use knack_gateway::telemetry::request_report::cut_copy;
+use knack_gateway::telemetry::log::MCP;
+use knack_gateway::telemetry::own_request::OwnRequest;
 use knack_gateway::{Cancellations, Gateway, HostPolicy};
 use knack_registry::weigh_json;
 use knack_wire::Fault;
@@ -74,12 +74,18 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
         .with_state(Arc::new(shared))
 }
 
+/// Serves a request and reports it. A call of a tool of the catalog is reported by itself, with what it ran.
 async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let mut own = OwnRequest::begin(&shared.gateway, MCP, &request);
+    let response = admit(&shared, &mut own, request).await;
+    own.answered(response)
+}
+
+async fn admit(shared: &Shared, own: &mut OwnRequest<'_>, request: Request) -> Response {
     let gateway = &shared.gateway;
     let (mut parts, body) = request.into_parts();
-    let id = RequestId::of(&parts.extensions);
-    let refused = |status, text: &str| {
-        log_refusal((&id, ""), status, REFUSED);
+    let mut refused = |status, text: &str| {
+        own.fails(error_text(REFUSED));
         refuse(status, text)
     };
     if let Some(why) = of_a_page(gateway, &parts.headers) {
@@ -105,6 +111,8 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     if let Err(error) = weigh_json(&held.bytes) {
         return refused(400, &format!("The request is {error}."));
     }
+    let message = Message::read(&held.bytes);
+    own.asks(message.known_method(), message.is_sign_of_life());
     let (served, snapshot) = gateway.served_to(&parts).await;
     let mcp_catalog = shared.mcp_catalogs.of(snapshot).await;
     let called = Arc::new(AtomicBool::new(false));
@@ -115,14 +123,15 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
         called: Arc::clone(&called),
         body: held.bytes.clone(),
     });
-    let response = answer(&shared, &counted, parts, &held.bytes).await;
-    let response = noted(response, (&id, &held.bytes)).await;
+    let response = answer(shared, (&counted, &message), parts, &held.bytes).await;
+    let response = noted(response, own).await;
     let size = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
     let sent = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX));
     // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
     // the text and the files that one result carries, for as many requests as a caller has slots.
     if sent.is_err() && !called.load(Ordering::Relaxed) {
-        return refused(
+        own.fails(error_text(REFUSED));
+        return refuse(
             503,
             "The gateway holds too many large answers at this moment; try again in a second.",
         );
@@ -137,8 +146,8 @@ async fn serve(State(shared): State<Arc<Shared>>, request: Request) -> Response 
     })
 }
 
-/// An answer, with a line in the log if it is an error: the code alone, since the text repeats what the client sent.
-async fn noted(response: Response, (id, asked): (&str, &Bytes)) -> Response {
+/// An answer, whose error is noted: the code alone, since the text repeats what the client sent.
+async fn noted(response: Response, own: &mut OwnRequest<'_>) -> Response {
     #[derive(Deserialize)]
     struct Answer {
         error: Option<ErrorCode>,
@@ -155,25 +164,19 @@ async fn noted(response: Response, (id, asked): (&str, &Bytes)) -> Response {
     let body = to_bytes(body, REFUSAL_MAX_BYTES).await.unwrap_or_default();
     let answer = serde_json::from_slice::<Answer>(&body).ok();
     if let Some(error) = answer.and_then(|answer| answer.error) {
-        log_refusal((id, Message::read(asked).method()), parts.status.as_u16(), error.code);
+        own.fails(error_text(error.code));
     }
     Response::from_parts(parts, Body::from(body))
 }
 
-/// The line for a request that is refused; the SDK's own lines have the whole request.
-fn log_refusal((request_id, method): (&str, &str), status: u16, code: i32) {
-    tracing::info!(
-        request_id,
-        method = cut_copy(method),
-        status,
-        code,
-        "MCP request refused"
-    );
+/// How the log says an error; the SDK's own lines have the whole request.
+fn error_text(code: i32) -> String {
+    format!("JSON-RPC error {code}")
 }
 
 /// The answer of the transport. A request that its client cancels is dropped, as if the client had left.
-async fn answer(shared: &Shared, caller: &Caller, parts: Parts, body: &Bytes) -> Response {
-    let (message, session) = (Message::read(body), session_of(&parts.headers));
+async fn answer(shared: &Shared, (caller, message): (&Caller, &Message), parts: Parts, body: &Bytes) -> Response {
+    let session = session_of(&parts.headers);
     let request = Request::from_parts(parts, Full::new(body.clone()));
     let has_json_type = is_json(request.headers());
     let key = request_key(caller, session, message.id());

@@ -38,7 +38,7 @@ fn instructions(asked: &CallContext) -> Option<String> {
 }
 
 /// The methods that have parameters here. The SDK takes a request whose parameters do not fit as one of an unknown method.
-const METHODS: [&str; 8] = [
+pub(crate) const METHODS: [&str; 8] = [
     "initialize",
     "tools/list",
     "tools/call",

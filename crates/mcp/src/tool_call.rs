@@ -6,6 +6,7 @@ use knack_gateway::Gateway;
 use knack_gateway::files::file_url::file_url;
 use knack_gateway::http_server::request_id::RequestId;
 use knack_gateway::runs::direct::Direct;
+use knack_gateway::telemetry::log::MCP;
 use rmcp::RoleServer;
 use rmcp::model::{CallToolRequestParams, CallToolResult};
 use rmcp::service::RequestContext;
@@ -29,7 +30,7 @@ pub(crate) async fn call_tool(
         executor: &asked.executor,
         headers: &parts.headers,
         request_id: RequestId::find(&parts.extensions),
-        format: "mcp",
+        format: MCP,
         history: gateway.history.clone(),
         identity: None,
     };

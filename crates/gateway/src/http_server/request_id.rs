@@ -12,7 +12,7 @@ pub struct RequestId(Arc<Named>);
 #[derive(Debug)]
 struct Named {
     id: String,
-    /// The request has its line and is counted: what is around it must not do that again.
+    /// The request has its line and is counted, or will be: what is around it must not do that again.
     is_reported: AtomicBool,
 }
 
@@ -30,7 +30,7 @@ impl RequestId {
         &self.0.id
     }
 
-    /// Notes that the request is reported.
+    /// Notes that the request is reported, or will be.
     pub(crate) fn set_reported(&self) {
         self.0.is_reported.store(true, Ordering::Relaxed);
     }

@@ -98,6 +98,8 @@ impl Direct<'_> {
             has_ended: false,
         };
         report.log.timeline.called(&call, begun.elapsed());
+        // By its end, whichever that is.
+        self.request_id.set_reported();
         let outcome = runner.run(call, files_id.clone(), cancel, trace).await;
         if !report.cancel.is_cancelled() {
             report.log.status = 200;
@@ -154,7 +156,6 @@ impl Drop for CallReport<'_> {
             self.log.dropped(gateway.is_cut());
         }
         self.log.duration = self.begun.elapsed();
-        self.direct.request_id.set_reported();
         let log = std::mem::take(&mut self.log);
         log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
     }

@@ -11,11 +11,14 @@ use super::timeline::Timeline;
 pub(crate) const FILES_API: &str = "files";
 /// The format of requests to the Skills APIs.
 pub(crate) const SKILLS_API: &str = "skills";
+/// The format of requests of MCP: calls of tools as of models, and the others as of an API of the gateway's own.
+pub const MCP: &str = "mcp";
 /// The status that nginx uses for a client that left before an answer.
 const CLIENT_LEFT: u16 = 499;
 
 /// The reported facts of one request.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 pub struct RequestLog {
     /// The gateway's own id.
     pub request_id: String,
@@ -23,6 +26,8 @@ pub struct RequestLog {
     pub begun: jiff::Timestamp,
     /// Wire format word, or `proxy`.
     pub format: &'static str,
+    /// An API of the gateway's own was asked: `model` says for what, and nothing was added.
+    pub(crate) is_own: bool,
     /// Model asked for.
     pub model: String,
     /// Whether the client streams.
@@ -74,11 +79,6 @@ impl RequestLog {
         }
     }
 
-    /// Whether an API of the gateway's own was asked: `model` is then the request's method and path, and nothing was added.
-    pub(crate) fn is_own(&self) -> bool {
-        [FILES_API, SKILLS_API].contains(&self.format)
-    }
-
     /// Removes what the plan of the request added to it: the provider refused these tools, and the request was sent without them.
     pub(crate) fn remove_skills(&mut self) {
         self.skills.clear();
@@ -96,7 +96,10 @@ impl RequestLog {
             self.format,
             if self.model.is_empty() { "-" } else { &self.model }
         );
-        if self.is_own() {
+        if self.is_own {
+            if let Some(end) = &self.end {
+                let _ = write!(line, " | {end}");
+            }
             let _ = write!(line, " | {} ms {}", self.duration.as_millis(), self.request_id);
             return line;
         }
@@ -160,12 +163,16 @@ mod tests {
         let log = RequestLog {
             request_id: "id".to_owned(),
             format: FILES_API,
+            is_own: true,
             model: "POST /v1/files".to_owned(),
             status: 200,
             duration: Duration::from_millis(3),
             ..RequestLog::default()
         };
         assert_eq!(log.line(), "200 files POST /v1/files | 3 ms id");
+        let mut left = RequestLog { status: 0, ..log };
+        left.dropped(false);
+        assert_eq!(left.line(), "499 files POST /v1/files | client left | 3 ms id");
     }
 
     #[test]

@@ -358,7 +358,7 @@ impl Metrics {
             .inc();
         self.broken.get_or_create(&format).inc_by(u64::from(log.broken));
         self.duration.get_or_create(&format).observe(log.duration.as_secs_f64());
-        if log.is_own() {
+        if log.is_own {
             return;
         }
         self.rounds.get_or_create(&format).inc_by(u64::from(log.rounds));

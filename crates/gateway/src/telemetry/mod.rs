@@ -5,7 +5,7 @@ pub(crate) mod execution_note;
 pub mod log;
 pub mod metrics;
 pub mod observe;
-pub(crate) mod own_request;
+pub mod own_request;
 pub(crate) mod recent_requests;
 pub mod request_report;
 pub(crate) mod skill_metrics;
