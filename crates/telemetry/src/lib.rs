@@ -7,6 +7,7 @@
 //!
 //! Everything but the exporter is always compiled. Without a sink a request has no trace and pays one comparison.
 
+mod cause;
 mod context;
 mod from_env;
 pub mod genai;
@@ -18,6 +19,7 @@ mod scope;
 mod span;
 mod tracer;
 
+pub use cause::root_cause;
 pub use context::{TRACEPARENT, TRACESTATE, TraceContext};
 pub use lines::{LineWriter, LineWriterGuard};
 pub use log::begin_log;

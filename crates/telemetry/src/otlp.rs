@@ -6,7 +6,6 @@
 //! lines for each export are left out (`log`).
 
 use std::borrow::Cow;
-use std::error::Error as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +27,7 @@ use opentelemetry_sdk::trace::{
 use percent_encoding::percent_decode_str;
 use tokio::runtime::Handle;
 
+use super::cause::root_cause;
 use super::context::TraceContext;
 use super::span::{Attribute, Span, SpanRole, Value};
 use super::tracer::{Origin, Sink};
@@ -287,15 +287,6 @@ fn address(uri: &http::Uri) -> String {
     format!("{scheme}://{host}{port}")
 }
 
-/// The cause at the root of an error, without the address.
-fn cause(error: &reqwest::Error) -> String {
-    let mut cause = error.source();
-    while let Some(below) = cause.and_then(std::error::Error::source) {
-        cause = Some(below);
-    }
-    cause.map_or_else(|| "no answer".to_owned(), ToString::to_string)
-}
-
 #[async_trait]
 impl HttpClient for CollectorClient {
     async fn send_bytes(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, HttpError> {
@@ -313,18 +304,18 @@ impl HttpClient for CollectorClient {
             *response.headers_mut() = std::mem::take(answer.headers_mut());
             Ok::<_, reqwest::Error>(response)
         });
-        let sent = sent.await?;
+        // Without the address: it may hold a credential.
+        let sent = sent.await?.map_err(reqwest::Error::without_url);
         self.note(
             &collector,
             match &sent {
                 Ok(response) if response.status().is_success() => None,
                 Ok(response) => Some(format!("status {}", response.status().as_u16())),
                 Err(error) if error.is_timeout() => Some("no answer in time".to_owned()),
-                Err(error) => Some(cause(error)),
+                Err(error) => Some(root_cause(error)),
             },
         );
-        // Without the address: it may hold a credential.
-        sent.map_err(|error| Box::new(error.without_url()) as HttpError)
+        sent.map_err(|error| Box::new(error) as HttpError)
     }
 }
 

@@ -240,26 +240,6 @@ impl RemoteExecutor {
     fn path(&self, id: ExecutionId) -> String {
         format!("/v1/executions/{id}?runtime={}", self.runtime)
     }
-
-    /// Asks the owner, following one redirect.
-    async fn at_owner<'c, T, F>(&'c self, ask: impl Fn(Option<String>) -> F) -> Result<T, ExecutionError>
-    where
-        F: Future<Output = Result<T, HubError>> + 'c,
-    {
-        let owner = self.owner.load_full().map(|owner| (*owner).clone());
-        let error = match ask(owner).await {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        if let HubError::Refused(refusal) = &error
-            && refusal.code == RefusalCode::NotOwner
-            && refusal.owner.is_some()
-        {
-            self.owner.store(refusal.owner.clone().map(Arc::new));
-            return ask(refusal.owner.clone()).await.map_err(plain);
-        }
-        Err(plain(error))
-    }
 }
 
 /// How often replicas may say "not now", in a row, before that is the answer.
@@ -321,18 +301,26 @@ async fn read(
 /// How long a hub is asked to end an execution while it cannot: as long as one goes on without anybody waiting for it.
 const DELETE_PATIENCE: Duration = Duration::from_secs(30);
 /// How long one such request may take: a hub whose node is lost gives no answer, and the next one may have taken over.
-const DELETE_ONCE: Duration = Duration::from_secs(5);
+const ASK_ONCE: Duration = Duration::from_secs(5);
 
-/// Ends an execution, also at an owner that is still to come. Errors: it is not known, or nobody took it in time.
-async fn delete(client: &HubClient, mut owner: Option<Arc<String>>, path: &str) -> Result<(), HubError> {
-    let deadline = Instant::now() + DELETE_PATIENCE;
+/// Asks the owner of a runtime, `owner` as far as it is known. For as long as `patience` it is asked again, also an owner that is still to
+/// come. Errors: a refusal that is an answer, or the last error.
+async fn at_owner<T, F>(
+    mut owner: Option<Arc<String>>,
+    patience: Duration,
+    ask: impl Fn(Option<Arc<String>>) -> F,
+) -> Result<T, HubError>
+where
+    F: Future<Output = Result<T, HubError>>,
+{
+    let deadline = Instant::now() + patience;
     let (mut wait, mut redirects) = (WAIT_FIRST, 0);
     loop {
-        let at = owner.as_ref().map(|owner| owner.as_str());
         let silent = |_| Err(HubError::Broken("no answer in time".to_owned()));
-        let asked = tokio::time::timeout(DELETE_ONCE, client.delete(at, path)).await;
-        let Err(error) = asked.unwrap_or_else(silent) else {
-            return Ok(());
+        let asked = tokio::time::timeout(ASK_ONCE, ask(owner)).await;
+        let error = match asked.unwrap_or_else(silent) {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
         };
         let is_redirect = matches!(&error, HubError::Refused(refusal) if refusal.code == RefusalCode::NotOwner);
         if !is_redirect && !error.is_transient() {
@@ -355,6 +343,14 @@ async fn delete(client: &HubClient, mut owner: Option<Arc<String>>, path: &str) 
         }
         tokio::time::sleep(jitter(pause)).await;
     }
+}
+
+/// Ends an execution. Errors: it is not known, or nobody took it in time.
+async fn delete(client: &HubClient, owner: Option<Arc<String>>, path: &str) -> Result<(), HubError> {
+    at_owner(owner, DELETE_PATIENCE, |owner| async move {
+        client.delete(owner.as_deref().map(String::as_str), path).await
+    })
+    .await
 }
 
 /// Deletes the execution at the hub when its caller leaves before its end.
@@ -404,12 +400,13 @@ impl Executor for RemoteExecutor {
     /// Files are not part of it.
     async fn get(&self, _caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
         let path = self.path(id);
-        let state: ExecutionState = self
-            .at_owner(|owner| {
-                let path = path.clone();
-                async move { self.client.get_at(owner.as_deref(), &path).await }
-            })
-            .await?;
+        // A caller that reads a state asks again by itself.
+        let state: Result<ExecutionState, HubError> = at_owner(self.owner.load_full(), Duration::ZERO, |owner| {
+            let (client, path) = (&self.client, &path);
+            async move { client.get_at(owner.as_deref().map(String::as_str), path).await }
+        })
+        .await;
+        let state = state.map_err(plain)?;
         let status = match state.status.as_str() {
             "pending" => ExecutionStatus::Pending,
             "running" => ExecutionStatus::Running,

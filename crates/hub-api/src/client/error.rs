@@ -1,5 +1,7 @@
 //! Why a hub gave no answer.
 
+use knack_telemetry::root_cause;
+
 use crate::{HubRefusal, RefusalCode};
 
 /// Why a hub gave no answer that can be used.
@@ -41,12 +43,7 @@ impl HubError {
     }
 }
 
-/// The innermost cause without the address: what a person needs, and nothing that must not leak.
+/// The innermost cause without the address, which must not leak.
 pub(super) fn cause(error: reqwest::Error) -> String {
-    let error = error.without_url();
-    let mut innermost: &dyn std::error::Error = &error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
+    root_cause(&error.without_url())
 }
