@@ -199,7 +199,7 @@ impl Uploads for Relay {
                 &parts.method,
                 counted.as_str(),
                 address,
-                &RequestId::of(&parts.extensions),
+                RequestId::find(&parts.extensions).as_str(),
             );
             let _admitted = match admitted {
                 Ok(admitted) => admitted,
@@ -220,12 +220,13 @@ impl Uploads for Relay {
 
 /// The log has the cause; the answer to a client has no addresses of the cluster.
 fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display, parts: &Parts) -> Response<Body> {
-    let request_id = RequestId::of(&parts.extensions);
+    let request_id = RequestId::find(&parts.extensions);
+    let request_id = request_id.as_str();
     tracing::warn!(request_id, %cause, "a request to the Skills APIs is refused: the registry gave no answer");
     let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \
                 in a few seconds.";
     let after = RETRY_AFTER_SECONDS.parse().ok();
-    deny(call, Denial::Unavailable, text.to_owned(), after, &request_id).map(Body::from)
+    deny(call, Denial::Unavailable, text.to_owned(), after, request_id).map(Body::from)
 }
 
 /// The headers that the registry reads.
