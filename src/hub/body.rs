@@ -37,6 +37,22 @@ impl Bodies {
     pub async fn read(&self, caller: &str, headers: &HeaderMap, body: Body) -> Result<HeldBody, HubRefusal> {
         self.0.read(&caller.to_owned(), headers, body).await.map_err(refusal)
     }
+
+    /// The same of a body that has a bound of its own: what it is, and its bytes.
+    pub async fn read_within(
+        &self,
+        (what, max_bytes): (&str, usize),
+        caller: &str,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<HeldBody, HubRefusal> {
+        let held = self.read(caller, headers, body).await?;
+        if held.bytes.len() > max_bytes {
+            let text = format!("{what} may have at most {max_bytes} bytes");
+            return Err(HubRefusal::new(RefusalCode::TooLarge, text));
+        }
+        Ok(held)
+    }
 }
 
 fn refusal(error: BodyError) -> HubRefusal {

@@ -54,13 +54,9 @@ pub(super) async fn write(
     let (client, keys) = read_path(&path)?;
     let held = state
         .bodies
-        .read(&caller.key(), &headers, body)
+        .read_within(("a value", KEPT_MAX_BYTES), &caller.key(), &headers, body)
         .await
         .map_err(refused)?;
-    if held.bytes.len() > KEPT_MAX_BYTES {
-        let text = format!("a value may have at most {KEPT_MAX_BYTES} bytes");
-        return Err(refused(HubRefusal::new(RefusalCode::TooLarge, text)));
-    }
     let value = KeptValue {
         client,
         keys,

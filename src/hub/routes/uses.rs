@@ -23,13 +23,9 @@ pub(super) async fn count(
     let granted = granted(&state, &caller, &query, "uses").await?;
     let held = state
         .bodies
-        .read(&caller.key(), &headers, body)
+        .read_within(("a report of uses", USES_MAX_BYTES), &caller.key(), &headers, body)
         .await
         .map_err(refused)?;
-    if held.bytes.len() > USES_MAX_BYTES {
-        let text = format!("a report of uses may have at most {USES_MAX_BYTES} bytes");
-        return Err(refused(HubRefusal::new(RefusalCode::TooLarge, text)));
-    }
     let post: UsesPost = serde_json::from_slice(&held.bytes).map_err(|error| {
         let text = format!("the body must be {{\"uses\": [{{\"skill\": \"namespace/name\", \"ran\": 1}}]}}: {error}");
         refused(HubRefusal::new(RefusalCode::Invalid, text))
