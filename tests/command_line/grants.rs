@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use super::program::{Program, folder};
+use super::skills_api::RUNTIME;
 
 /// The granted value. Only declared tools may print it.
 const SECRET: &str = "granted-4711";
@@ -153,11 +154,17 @@ fn script() -> String {
 const TOOLS: [&str; 5] = ["py", "js", "bash", "own", "function"];
 
 async fn start() -> Program {
-    let folder = folder(FILES);
+    let folder = folder(&[FILES, &[RUNTIME]].concat());
     std::fs::write(folder.path().join("script.yaml"), script()).unwrap();
     let own = folder.path().join("skills/weather/scripts/own");
     std::fs::set_permissions(own, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let arguments = ["--upstream", "mock=script.yaml", "--allow-env", "weather:TOKEN"];
+    let arguments = [
+        RUNTIME.0,
+        "--upstream",
+        "mock=script.yaml",
+        "--allow-env",
+        "weather:TOKEN",
+    ];
     Program::start(folder, &arguments, &[("TOKEN", SECRET)]).await
 }
 

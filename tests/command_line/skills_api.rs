@@ -15,6 +15,12 @@ use serde_json::{Value, json};
 
 use super::program::{Program, folder};
 
+/// A runtime whose runs have a minute: no test waits for the default of 10 s to pass, and on a machine that stands still for some of them an
+/// interpreter may need the rest to start.
+pub(super) const RUNTIME: (&str, &str) = (
+    "runtime.yaml",
+    "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: knack-dev}\nspec: {maxActivation: Always, maxRisk: Critical, sandbox: {timeoutSeconds: 60}}\n",
+);
 /// Between the parts of a form.
 const BOUNDARY: &str = "knack-test-boundary";
 
@@ -66,9 +72,13 @@ impl Served {
         registry: &tempfile::TempDir,
         (more, variables): (&[&str], &[(&str, &str)]),
     ) -> Program {
-        let files = folder(&[&[("script.yaml", script), ("skills/README", "")], files].concat());
+        let files = folder(&[&[("script.yaml", script), ("skills/README", ""), RUNTIME], files].concat());
         let registry = registry.path().to_str().unwrap();
-        let arguments = [&["--upstream", "mock=script.yaml", "--registry", registry], more].concat();
+        let arguments = [
+            &[RUNTIME.0, "--upstream", "mock=script.yaml", "--registry", registry],
+            more,
+        ]
+        .concat();
         Program::start(files, &arguments, variables).await
     }
 

@@ -106,6 +106,9 @@ async fn a_skill_is_loaded_and_run_and_comes_back_in_the_next_request() {
         assert_eq!(talk.ask(&knack).await.text, "I remember.", "{row:?}");
     }
     // In each row the skill was loaded and ran once, and the one in the system text was carried twice.
+    for rounds in ["| 3 rounds |", "| 1 round |"] {
+        knack.told_times(rounds, ROWS.len()).await;
+    }
     let metrics = knack.gateway.metrics.text();
     let uses = |skill: &str, what: &str, count: usize| {
         let line = format!(
@@ -119,7 +122,6 @@ async fn a_skill_is_loaded_and_run_and_comes_back_in_the_next_request() {
     let mut failed = metrics.lines().filter(|line| line.contains("use=\"failed\""));
     assert!(failed.all(|line| line.ends_with("} 0")), "{metrics}");
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
-    knack.told("3 rounds").await;
 }
 
 /// Providers refuse a message of the model that says nothing, or thinks only: it is no part of what is remembered.
@@ -542,8 +544,8 @@ async fn a_hanging_sandbox_delays_no_other_request() {
             let health = knack.send(client().get(format!("{}/healthz", knack.url))).await;
             assert_eq!(health.status, 200);
             let took = begun.elapsed();
-            // Long before the run ends, which has 10 s.
-            assert!(took < Duration::from_secs(5), "{row:?}: health took {took:?}");
+            // Long before the run ends, which has a minute.
+            assert!(took < Duration::from_secs(30), "{row:?}: health took {took:?}");
             assert_eq!(Talk::plain(row, "quick").ask(&knack).await.text, "hi", "{row:?}");
         }
         hanging.abort();

@@ -45,6 +45,9 @@ use super::port::free_port;
 /// A skill that is always active and contains a secret word, so that a mock can see it.
 pub(crate) const ALWAYS: &str =
     "---\nname: always\ndescription: Says the word.\nactivation: Always\n---\nThe word is plover.\n";
+/// The runtime of a gateway whose skills come with none. Its runs have a minute: no test waits for the default of 10 s to pass, and on a
+/// machine that stands still for some of them an interpreter may need the rest to start.
+const RUNTIME: &str = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: knack-dev}\nspec: {maxActivation: Always, maxRisk: Critical, sandbox: {timeoutSeconds: 60}}\n";
 /// A listed skill with a script.
 pub(crate) const LISTED: &str = "---\nname: listed\ndescription: Adds numbers. Use when somebody adds.\n---\nRun python3 skills/listed/add.py A B.\n";
 
@@ -194,10 +197,18 @@ pub(crate) async fn start(options: Start) -> Running {
     let url = options.upstream.unwrap_or_else(|| mock.url.clone());
     let bases = bases(&url, options.operator_key);
     let lines = Arc::new(Lines::default());
-    let (catalog, watching) =
-        knack::dev::watch::watch(Search::of(vec![folder.path().join("skills")]), Node::Absent, |_| {})
-            .await
-            .unwrap();
+    let mut served = vec![folder.path().join("skills")];
+    if options
+        .skills
+        .iter()
+        .all(|(_, text)| !text.contains("kind: SkillRuntime"))
+    {
+        write(folder.path(), "runtime.yaml", RUNTIME);
+        served.push(folder.path().join("runtime.yaml"));
+    }
+    let (catalog, watching) = knack::dev::watch::watch(Search::of(served), Node::Absent, |_| {})
+        .await
+        .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let secret: Arc<CallerSecret> = Arc::new(HistorySecret::new(options.secret).into());

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use knack_execution::interpreter::{CodeUser, Search};
 use knack_execution::local::{LocalExecutor, LocalSettings, find_runner};
-use knack_execution::{ExecutionId, ExecutionRequest, Language, Program};
+use knack_execution::{ExecutionId, ExecutionRequest, Executor as _, Language, Program};
 
 /// The runner, built once if this is a cargo run and nothing names another.
 pub(crate) fn binary() -> PathBuf {
@@ -37,15 +37,23 @@ pub(crate) fn settings() -> LocalSettings {
     }
 }
 
+/// How often an executor is opened anew that has not found Python: on a busy machine an interpreter that is asked where it is may not
+/// answer in time.
+const OPENED: usize = 5;
+
 /// An executor with `warm` sandboxes started ahead.
 pub(crate) async fn executor(warm: usize) -> LocalExecutor {
-    let settings = LocalSettings {
-        warm,
-        ..LocalSettings::new(binary())
-    };
-    LocalExecutor::open(settings)
-        .await
-        .unwrap_or_else(|missing| panic!("{missing}"))
+    let mut opened = 0;
+    loop {
+        let settings = LocalSettings { warm, ..settings() };
+        let executor = LocalExecutor::open(settings)
+            .await
+            .unwrap_or_else(|missing| panic!("{missing}"));
+        opened += 1;
+        if opened == OPENED || executor.capabilities().languages.contains(&Language::Python) {
+            return executor;
+        }
+    }
 }
 
 /// Time since the Unix epoch.
