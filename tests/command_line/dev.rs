@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use axum::Router;
 use axum::extract::State;
@@ -12,6 +13,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+use super::gateway::PATIENCE;
 use super::program::{Program, folder, knack};
 use super::{err, out};
 
@@ -267,10 +269,17 @@ async fn a_request_is_shown_afterwards_and_its_content_is_not() {
     );
 
     program.post("/v1/chat/completions", &hello(), &[]).await;
-    // The report is there before the line: both at the request's end.
     program.line().await;
-    let listed = trace(&["-o", "json"]).await;
-    let listed: Value = serde_json::from_str(&out(&listed)).unwrap();
+    // The report is there a moment after the line.
+    let begun = Instant::now();
+    let listed = loop {
+        let listed = trace(&["-o", "json"]).await;
+        let listed: Value = serde_json::from_str(&out(&listed)).unwrap();
+        if listed["requests"][0].is_object() {
+            break listed;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{listed}");
+    };
     let id = listed["requests"][0]["requestId"].as_str().unwrap();
     let shown = out(&trace(&[id]).await);
     for part in [

@@ -39,8 +39,10 @@ async fn a_hub_of_another_protocol_confirms_no_catalog() {
         hub.kill();
         hub.speak(None, PROTOCOL_MIN);
         hub.start();
-        until("the skill is served again", is_served).await;
-        let (_, text) = gateway.ready().await;
-        assert!(text.contains("skills=1") && !text.contains("catalog="), "{text}");
+        until("the skill is served again, by a catalog of the hub", async || {
+            let (_, text) = gateway.ready().await;
+            is_served().await && text.contains("skills=1") && !text.contains("catalog=")
+        })
+        .await;
     }
 }

@@ -9,8 +9,8 @@ use super::gateway::Gateway;
 use super::program::{Program, folder};
 use super::saved_catalog::{chat, cluster, until};
 
-/// Longest wait for one answer.
-const SOON: Duration = Duration::from_mins(1);
+/// Longest wait for one answer, or for a command: who waits for a reader would wait for ever.
+const SOON: Duration = Duration::from_mins(5);
 /// Lines of requests that no pipe holds (64 KiB), and that wait in memory.
 const REQUESTS: usize = 1200;
 

@@ -1,7 +1,11 @@
 //! OmniRoute's `/api/skills/executions`: what models, MCP clients and programs ran, over a restart and over a kill.
 
+use std::time::{Duration, Instant};
+
+use knack_registry::{Execution, read_folder};
 use serde_json::{Value, json};
 
+use super::super::gateway::PATIENCE;
 use super::super::program::knack;
 use super::super::{err, out};
 use super::Served;
@@ -90,8 +94,21 @@ async fn over_mcp(served: &Served, text: &str) {
     assert_eq!(called["isError"], false, "{called}");
 }
 
+/// Waits until what has happened is on the disk: no run waits for that.
+async fn on_disk(served: &Served, mut is_there: impl FnMut(&[Execution]) -> bool) {
+    let begun = Instant::now();
+    while !read_folder(served.registry.path()).is_ok_and(|read| is_there(&read.executions)) {
+        assert!(begun.elapsed() < PATIENCE, "it is not on the disk");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Beside the writer, and as a file. `done` is the second of four, the newest first.
 async fn a_person_reads_them(served: &Served, done: &Value) {
+    on_disk(served, |all| {
+        all.iter().filter(|one| one.status.has_ended()).count() == 4
+    })
+    .await;
     let folder = served.registry.path().to_str().unwrap();
     let work = tempfile::tempdir().unwrap();
     let table = knack(
@@ -288,8 +305,9 @@ async fn what_ran_when_the_process_was_killed_is_an_error_that_says_so() {
         if running["total"] == 1 {
             break;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    on_disk(&served, |all| all.len() == 1).await;
     let Served {
         mut program,
         client,
@@ -433,21 +451,22 @@ async fn a_run_is_reported_once_also_where_its_client_leaves() {
         .unwrap()
         .is_empty()
     {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     leaving.abort();
-    let counted = loop {
-        let text = metrics(&served).await;
-        if text.contains(r#"status="499""#) {
-            break text;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    };
-    for part in [
+    let parts = [
         r#"knack_gateway_requests_total{format="omniroute",status="499"} 1"#,
         r#"status="cancelled""#,
-    ] {
-        assert!(counted.contains(part), "{part} in\n{counted}");
-    }
+    ];
+    let begun = Instant::now();
+    // The parts of one report are counted one after the other.
+    let counted = loop {
+        let text = metrics(&served).await;
+        if parts.iter().all(|part| text.contains(part)) {
+            break text;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{parts:?} in\n{text}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
     assert!(!counted.contains(r#"format="skills",status="499""#), "{counted}");
 }
