@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt;
-use knack_execution::Executor;
 use knack_gateway::callers::client_auth::{ClientAccess, ClientAuth};
 use knack_gateway::callers::tenants::Tenants;
 use knack_gateway::catalog::remote::Blobs;
@@ -17,6 +16,7 @@ use knack_gateway::telemetry::timeline::Step;
 use knack_memory::MemoryBudget;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 
 use super::observed::Observed;
 use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, hub_that_is_away, read, start, write};
@@ -428,13 +428,13 @@ async fn a_request_of_very_many_values_is_refused() {
 }
 
 /// The body of a request that ends only at a word.
-fn stalling(mut ends: tokio::sync::broadcast::Receiver<()>, begun: Arc<AtomicUsize>) -> reqwest::Body {
+fn stalling(mut ends: watch::Receiver<bool>, begun: Arc<AtomicUsize>) -> reqwest::Body {
     let begins = futures::stream::iter([Ok::<_, std::io::Error>(
         r#"{"jsonrpc": "2.0", "id": 7, "method": "tools/list""#,
     )]);
     let end = futures::stream::once(async move {
         begun.fetch_add(1, Ordering::Relaxed);
-        let _ = ends.recv().await;
+        let _ = ends.wait_for(|ends| *ends).await;
         Ok("}")
     });
     reqwest::Body::wrap_stream(begins.chain(end))
@@ -453,7 +453,8 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
     .await;
     let client = client();
     let list = || request_by(&client, &knack.url, "tools/list", &json!({}));
-    let open = tokio::sync::broadcast::channel::<()>(1).0;
+    // One that is sent again after the word hears it, too.
+    let open = watch::Sender::new(false);
     let sent = Arc::new(AtomicUsize::new(0));
     let mut held = Vec::new();
     for _ in 0..32 {
@@ -491,36 +492,28 @@ async fn a_caller_has_a_bound_of_requests_at_once() {
     assert!(message.contains("Too many requests"), "{message}");
     let other = list().bearer_auth("another-key");
     assert_eq!(send(other).await.status, 200, "another caller has its own");
-    open.send(()).unwrap();
+    open.send_replace(true);
     for held in held {
         assert_eq!(held.await.unwrap(), 200);
     }
     assert_eq!(send(list()).await.status, 200);
 }
 
-/// A gateway whose runs are watched.
-async fn watched() -> (Arc<Observed>, Running) {
-    let observed = Observed::new().await;
-    let knack = start(Start {
-        skills: skills(),
-        executor: Arc::clone(&observed) as Arc<dyn Executor>,
-        ..Start::default()
-    })
-    .await;
-    (observed, knack)
-}
-
 #[tokio::test]
 async fn the_result_of_a_run_is_sent_though_there_is_no_room_for_it() {
-    let (observed, knack) = watched().await;
-    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(2)\nprint('kumquat')"}});
+    let observed = Observed::holding().await;
+    let knack = cancelled::watched(&observed).await;
+    let params = json!({"name": "run_code", "arguments": {"code": "print('kumquat')"}});
     let running = tokio::spawn(request(&knack, "tools/call", &params).send());
-    observed.running_after(0).await;
+    observed.asked_after(0).await;
     let budget = knack.gateway.requests.process();
     let mut shares = Vec::new();
     // What the run gives back, too.
     while !running.is_finished() {
         shares.extend(budget.try_take(budget.free_bytes()));
+        if shares.len() == 1 {
+            observed.let_go(1);
+        }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let answer = read(running.await.unwrap().unwrap()).await;

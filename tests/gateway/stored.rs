@@ -316,7 +316,7 @@ async fn an_answer_that_breaks_off_shows_nothing_of_ours() {
 /// The client leaves while a skill runs: it has the id of what the provider keeps of round 1.
 #[tokio::test]
 async fn an_answer_that_its_client_left_shows_nothing_of_ours() {
-    let script = "turns:\n  - rounds:\n      - reply: {text: One moment., calls: [{tool: run_code, arguments: {code: 'import time; time.sleep(9)'}}]}\n";
+    let script = "turns:\n  - rounds:\n      - reply: {text: One moment., calls: [{tool: run_code, arguments: {code: 'import time; time.sleep(50)'}}]}\n";
     let knack = with_sandbox(script).await;
     let talk = Talk::new((Format::Responses, true));
     let body = json!({"model": "gpt-x", "stream": true, "input": "go"});

@@ -1,15 +1,30 @@
 //! Calls that their client gives up: by its connection, or by a message.
 
-use knack_execution::ExecutionStatus;
+use std::sync::Arc;
+
+use knack_execution::{ExecutionStatus, Executor};
 use serde_json::{Value, json};
 
-use super::{read, request, send, watched};
+use super::{Observed, Running, Start, read, request, send, skills, start};
+
+/// A gateway whose runs are watched.
+pub(super) async fn watched(observed: &Arc<Observed>) -> Running {
+    let executor = Arc::clone(observed) as Arc<dyn Executor>;
+    let skills = skills();
+    start(Start {
+        skills,
+        executor,
+        ..Start::default()
+    })
+    .await
+}
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_its_run() {
-    let (observed, knack) = watched().await;
+    let observed = Observed::new().await;
+    let knack = watched(&observed).await;
     // To its end it would be a success.
-    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(9)"}});
+    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(50)"}});
     let leaving = tokio::spawn(request(&knack, "tools/call", &params).send());
     let run = observed.running_after(0).await;
     leaving.abort();
@@ -21,7 +36,8 @@ async fn a_client_that_leaves_ends_its_run() {
 /// As clients send it that keep the connection of a request that they give up, such as the TypeScript SDK.
 #[tokio::test]
 async fn a_client_that_cancels_a_request_ends_its_run_and_no_other_clients() {
-    let (observed, knack) = watched().await;
+    let observed = Observed::new().await;
+    let knack = watched(&observed).await;
     let params =
         json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
     let mut sessions = Vec::new();
@@ -30,7 +46,7 @@ async fn a_client_that_cancels_a_request_ends_its_run_and_no_other_clients() {
         sessions.push(opened.headers["mcp-session-id"].clone());
     }
     assert_ne!(sessions[0], sessions[1]);
-    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(9)"}});
+    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(50)"}});
     let call = request(&knack, "tools/call", &params).header("mcp-session-id", &sessions[0]);
     let running = tokio::spawn(call.send());
     let run = observed.running_after(0).await;
