@@ -18,6 +18,11 @@ use super::user_files::{Caller, Dialect, Hand, ids};
 
 /// Longest wait for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// What a busy machine may take of a request, beside ten times the usual: half of the shortest bound of a silent connection (10 s for its
+/// head), which is what a request would take that waits for one.
+const BUSY: Duration = Duration::from_secs(5);
+/// How often something is tried that a machine can spoil which stands still meanwhile.
+const ATTEMPTS: usize = 5;
 const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: hi}\n";
 
 async fn connect(knack: &Running, text: &str) -> TcpStream {
@@ -83,10 +88,7 @@ async fn two_hundred_silent_sockets_delay_no_request() {
         silent.push(connect(&knack, &text).await);
     }
     let beside = p99(&knack, &body).await;
-    assert!(
-        beside < Duration::from_secs(1) + 10 * floor,
-        "{beside:?}, without them {floor:?}"
-    );
+    assert!(beside < BUSY + 10 * floor, "{beside:?}, without them {floor:?}");
     let held = knack.gateway.requests.process().held_bytes();
     assert!(held < 1 << 20, "what is announced is not held: {held}");
     drop(silent);
@@ -98,15 +100,12 @@ async fn two_hundred_silent_sockets_delay_no_request() {
 
 #[tokio::test]
 async fn a_missing_head_or_body_is_answered_and_closed() {
+    // With this bound a head may be late whose client has sent it: of bodies another gateway is asked.
     let knack = start(Start {
         script: ECHO.to_owned(),
         bounds: Bounds {
             head: Duration::from_millis(300),
             ..BOUNDS
-        },
-        times: BodyTimes {
-            arrive: Duration::from_secs(5),
-            silence: Duration::from_millis(300),
         },
         ..Start::default()
     })
@@ -115,6 +114,15 @@ async fn a_missing_head_or_body_is_answered_and_closed() {
     assert_eq!(rest(&mut half).await, "");
     until("counted", || {
         knack.gateway.metrics.connections.closed(Closed::Head) == 1
+    })
+    .await;
+    let knack = start(Start {
+        script: ECHO.to_owned(),
+        times: BodyTimes {
+            arrive: Duration::from_secs(5),
+            silence: Duration::from_millis(300),
+        },
+        ..Start::default()
     })
     .await;
     for (path, shape) in [
@@ -265,31 +273,41 @@ async fn readers_of_files_that_stop_hold_their_share_until_they_are_closed() {
         .put(identity.bucket(), "resp_1", files_made)
         .await
         .unwrap();
-    let mut closed = 0;
     for path in [
         format!("/v1/files/{upload}/content"),
         format!("{files}/{in_container}/content"),
         "/knack/v1/responses/resp_1/files/b.bin".to_owned(),
     ] {
-        let get = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer key-a\r\n\r\n");
-        let mut stopped = Vec::new();
-        for _ in 0..4 {
-            stopped.push(connect(&knack, &get).await);
+        let mut attempts = 0;
+        while !stopped_readers_leave_no_room(&knack, &path).await {
+            attempts += 1;
+            assert!(attempts < ATTEMPTS, "{path}: this machine is too slow");
         }
-        let held = || knack.gateway.requests.process().held_bytes();
-        until("all are read", || held() >= 4 * LARGE_FILE_BYTES).await;
-        let refused = caller.get(&path).await;
-        assert_eq!(
-            (refused.status, &refused.headers["retry-after"]),
-            (503, &"1".parse().unwrap()),
-            "{path}"
-        );
-        closed += 4;
-        until("all are closed", || {
-            knack.gateway.metrics.connections.closed(Closed::Stalled) == closed
-        })
-        .await;
-        until("all is given back", || held() == 0).await;
         assert_eq!(caller.get(&path).await.text.len(), LARGE_FILE_BYTES, "{path}");
     }
+}
+
+/// False: the readers were closed before another one asked, or before all of them held their share.
+async fn stopped_readers_leave_no_room(knack: &Running, path: &str) -> bool {
+    let closed = || knack.gateway.metrics.connections.closed(Closed::Stalled);
+    let held = || knack.gateway.requests.process().held_bytes();
+    let before = closed();
+    let get = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer key-a\r\n\r\n");
+    let mut stopped = Vec::new();
+    for _ in 0..4 {
+        stopped.push(connect(knack, &get).await);
+    }
+    until("all are read", || held() >= 4 * LARGE_FILE_BYTES || closed() > before).await;
+    let refused = Caller::new(knack, Dialect::OpenAi).get(path).await;
+    let is_late = refused.status == 200 && closed() > before;
+    if !is_late {
+        assert_eq!(
+            (refused.status, refused.headers.get("retry-after")),
+            (503, Some(&"1".parse().unwrap())),
+            "{path}"
+        );
+    }
+    until("all are closed", || closed() == before + 4).await;
+    until("all is given back", || held() == 0).await;
+    !is_late
 }

@@ -1,13 +1,33 @@
 //! Files change while the gateway serves.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
-use super::support::{ALWAYS, Start, start, with_script, write};
+use super::support::{ALWAYS, Running, Start, start, with_script, write};
 
 const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: hi}\n";
 
+/// How long a request waits for files that are being read. One that took as long may have been served without them, on a machine that
+/// stands still meanwhile.
+const RELOAD_WAIT: Duration = Duration::from_millis(500);
+/// How often such a request is sent again.
+const ATTEMPTS: usize = 20;
+
 fn chat() -> Value {
     json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}]})
+}
+
+/// What the provider gets of the next request.
+async fn next(knack: &Running) -> String {
+    for _ in 0..ATTEMPTS {
+        let begun = Instant::now();
+        knack.send(knack.chat(&chat())).await;
+        if begun.elapsed() < RELOAD_WAIT {
+            break;
+        }
+    }
+    knack.upstream().to_string()
 }
 
 #[tokio::test]
@@ -19,32 +39,40 @@ async fn a_saved_change_is_live_for_the_next_request() {
             "always/SKILL.md",
             &ALWAYS.replace("plover", word),
         );
-        knack.send(knack.chat(&chat())).await;
-        assert!(knack.upstream().to_string().contains(word), "{word}");
+        assert!(next(&knack).await.contains(word), "{word}");
     }
     write(
         &knack.folder.path().join("skills"),
         "new/SKILL.md",
         &ALWAYS.replace("always", "new").replace("plover", "godwit"),
     );
-    knack.send(knack.chat(&chat())).await;
-    assert!(knack.upstream().to_string().contains("godwit"));
+    assert!(next(&knack).await.contains("godwit"));
     std::fs::remove_dir_all(knack.folder.path().join("skills/new")).unwrap();
-    knack.send(knack.chat(&chat())).await;
-    assert!(!knack.upstream().to_string().contains("godwit"));
+    assert!(!next(&knack).await.contains("godwit"));
 }
 
 /// The folder that is served, as `git checkout` and archives replace it. What it gave stays until there is one again.
 #[tokio::test]
 async fn a_served_folder_that_is_made_anew_is_live_for_the_next_request() {
+    let mut attempts = 0;
+    while !is_made_anew().await {
+        attempts += 1;
+        assert!(attempts < ATTEMPTS, "what a folder gave is gone with it");
+    }
+}
+
+/// False: files were read for the change before while the folder was deleted, which is no single step, so a part of it was all there was.
+async fn is_made_anew() -> bool {
     let knack = with_script(ECHO).await;
     let skills = knack.folder.path().join("skills");
     for word in ["dunlin", "curlew"] {
         let before = knack.gateway.catalog.current().skills.len();
         std::fs::remove_dir_all(&skills).unwrap();
-        knack.send(knack.chat(&chat())).await;
+        next(&knack).await;
         let current = knack.gateway.catalog.current();
-        assert_eq!(current.skills.len(), before, "{:?}", current.reports);
+        if current.skills.len() != before {
+            return false;
+        }
         let said: Vec<&str> = current.reports.iter().map(|report| report.text.as_str()).collect();
         assert!(
             said.iter().any(|text| text.contains("nothing is at this path")),
@@ -52,12 +80,11 @@ async fn a_served_folder_that_is_made_anew_is_live_for_the_next_request() {
         );
         assert!(said.iter().any(|text| text.contains("last good")), "{said:?}");
         write(&skills, "always/SKILL.md", &ALWAYS.replace("plover", word));
-        knack.send(knack.chat(&chat())).await;
-        assert!(knack.upstream().to_string().contains(word), "{word}");
+        assert!(next(&knack).await.contains(word), "{word}");
         write(&skills, "always/SKILL.md", &ALWAYS.replace("plover", "godwit"));
-        knack.send(knack.chat(&chat())).await;
-        assert!(knack.upstream().to_string().contains("godwit"), "{word}");
+        assert!(next(&knack).await.contains("godwit"), "{word}");
     }
+    true
 }
 
 /// Releases are switched by a link.
@@ -71,8 +98,7 @@ async fn a_served_link_that_is_swapped_is_live_for_the_next_request() {
         let _ = std::fs::remove_file(root.join("new"));
         std::os::unix::fs::symlink(word, root.join("new")).unwrap();
         std::fs::rename(root.join("new"), &skills).unwrap();
-        knack.send(knack.chat(&chat())).await;
-        assert!(knack.upstream().to_string().contains(word), "{word}");
+        assert!(next(&knack).await.contains(word), "{word}");
     }
 }
 
@@ -82,8 +108,7 @@ async fn a_broken_edit_keeps_the_last_good_one_and_says_why() {
     let skills = knack.folder.path().join("skills");
     for broken in ["---\nname: [\n---\nx\n", "---\nname: always\ndescription: d\n", ""] {
         write(&skills, "always/SKILL.md", broken);
-        knack.send(knack.chat(&chat())).await;
-        assert!(knack.upstream().to_string().contains("plover"), "{broken:?}");
+        assert!(next(&knack).await.contains("plover"), "{broken:?}");
         let reports = &knack.gateway.catalog.current().reports;
         assert!(
             reports.iter().any(|report| report.text.contains("last good")),
@@ -91,8 +116,7 @@ async fn a_broken_edit_keeps_the_last_good_one_and_says_why() {
         );
     }
     std::fs::write(skills.join("always/SKILL.md"), [0xff, 0xfe, b'x']).unwrap();
-    knack.send(knack.chat(&chat())).await;
-    assert!(knack.upstream().to_string().contains("plover"));
+    assert!(next(&knack).await.contains("plover"));
 }
 
 #[tokio::test]
@@ -110,8 +134,7 @@ async fn a_broken_manifest_beside_good_ones_spoils_none_of_them() {
         ..Start::default()
     })
     .await;
-    knack.send(knack.chat(&chat())).await;
-    assert!(knack.upstream().to_string().contains("The good word."));
+    assert!(next(&knack).await.contains("The good word."));
     let reports = &knack.gateway.catalog.current().reports;
     assert!(
         reports
@@ -121,8 +144,7 @@ async fn a_broken_manifest_beside_good_ones_spoils_none_of_them() {
     );
     // The good one breaks: what it gave stays.
     write(&knack.folder.path().join("skills"), "b.yaml", "apiVersion: [");
-    knack.send(knack.chat(&chat())).await;
-    assert!(knack.upstream().to_string().contains("The good word."));
+    assert!(next(&knack).await.contains("The good word."));
 }
 
 #[tokio::test]
@@ -178,7 +200,6 @@ async fn a_runtime_caps_activation_and_the_console_says_so() {
         ..Start::default()
     })
     .await;
-    knack.send(knack.chat(&chat())).await;
-    let sent = knack.upstream().to_string();
+    let sent = next(&knack).await;
     assert!(!sent.contains("plover") && sent.contains("Says the word."), "{sent}");
 }

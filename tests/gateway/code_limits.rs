@@ -7,8 +7,8 @@ use super::code_tools::code_tool;
 use super::support::{Running, Start, start};
 use super::talk::{Format, Talk};
 
-/// A skill whose runs have four seconds: an interpreter takes some of them to start on a busy machine.
-const SLOW: &str = "---\nname: slow\ndescription: Takes long.\ntimeout_ms: 4000\n---\nWait.\n";
+/// A skill whose runs have twenty seconds: an interpreter takes some of them to start on a busy machine.
+const SLOW: &str = "---\nname: slow\ndescription: Takes long.\ntimeout_ms: 20000\n---\nWait.\n";
 
 const SCRIPT: &str = r#"
 provider: {code_tools: false}
@@ -16,7 +16,7 @@ turns:
   - user: too long
     rounds:
       - reply: {calls: [{tool: run_code, arguments: {skill: slow, code: "import time\nprint('begun', flush=True)\ntime.sleep(600)"}}]}
-      - expect: {result: {contains: "time limit of 4 s"}}
+      - expect: {result: {contains: "time limit of 20 s"}}
         reply: {text: "It takes too long."}
   - user: too much
     rounds:
@@ -25,7 +25,7 @@ turns:
         reply: {text: "It takes too much."}
   - user: and then
     rounds:
-      - expect: {history: {contains: "time limit of 4 s"}}
+      - expect: {history: {contains: "time limit of 20 s"}}
         reply: {text: "I remember."}
 "#;
 
@@ -62,17 +62,23 @@ fn result(talk: &Talk) -> Value {
     talk.history.iter().find_map(within).expect("the run is shown")
 }
 
-#[tokio::test]
-async fn a_limit_is_reported_in_the_words_of_the_api() {
-    let knack = start(Start {
+/// A gateway of a row of its own, with a sandbox.
+async fn running() -> Running {
+    start(Start {
         skills: vec![("slow/SKILL.md", SLOW)],
         script: SCRIPT.to_owned(),
         executor: std::sync::Arc::new(super::runner::executor(1).await),
         sandbox_code_tools: vec![CodeTools::OpenAi, CodeTools::Anthropic, CodeTools::Gemini],
         ..Start::default()
     })
-    .await;
-    for row in ROWS {
+    .await
+}
+
+#[tokio::test]
+async fn a_limit_of_time_is_reported_in_the_words_of_the_api() {
+    // All at once, since each takes the whole limit.
+    let check = async |row: (Format, bool)| {
+        let knack = running().await;
         let mut talk = Talk::plain(row, "too long");
         assert_eq!(ask(&knack, &mut talk).await, "It takes too long.", "{row:?}");
         let told = result(&talk);
@@ -85,7 +91,7 @@ async fn a_limit_is_reported_in_the_words_of_the_api() {
                 (&told["outcome"], &told["output"]),
                 (
                     &json!("OUTCOME_DEADLINE_EXCEEDED"),
-                    &json!("begun\nstopped at the time limit of 4 s")
+                    &json!("begun\nstopped at the time limit of 20 s")
                 )
             ),
             _ => assert_eq!(
@@ -96,7 +102,15 @@ async fn a_limit_is_reported_in_the_words_of_the_api() {
         // Whatever the API has no place for, the model knows it in the next turn.
         talk.say("and then?");
         assert_eq!(ask(&knack, &mut talk).await, "I remember.", "{row:?}");
+        assert_eq!(knack.mock.handle.failures(), Vec::<String>::new(), "{row:?}");
+    };
+    futures::future::join_all(ROWS.map(check)).await;
+}
 
+#[tokio::test]
+async fn a_limit_of_memory_is_reported_in_the_words_of_the_api() {
+    let knack = running().await;
+    for row in ROWS {
         let mut talk = Talk::plain(row, "too much");
         assert_eq!(ask(&knack, &mut talk).await, "It takes too much.", "{row:?}");
         let told = result(&talk);

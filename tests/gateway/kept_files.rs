@@ -20,11 +20,12 @@ use serde_json::{Value, json};
 
 use super::containers::{RUNS, naming};
 use super::port::free_port;
-use super::support::{Running, Start, start};
+use super::support::{Running, Start, client, start};
 use super::talk::{Format, Talk};
 use super::user_files::{Caller, Dialect, form, ids};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longest wait for what must come.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A registry, killed when dropped, with what it keeps and whom it trusts.
 pub(crate) struct Kept {
@@ -326,18 +327,17 @@ async fn a_container_is_continued_at_another_gateway_and_keeps_what_both_put_int
 async fn a_caller_that_asks_in_a_loop_is_refused_and_leaves_the_others_their_part() {
     let kept = Kept::start().await;
     let knack = kept.gateway("team:app", Arc::new(DisabledExecutor::by_flag())).await;
-    let (flood, other) = (
-        Caller::new(&knack, Dialect::OpenAi),
-        Caller {
-            key: "key-b",
-            ..Caller::new(&knack, Dialect::OpenAi)
-        },
-    );
+    let other = Caller {
+        key: "key-b",
+        ..Caller::new(&knack, Dialect::OpenAi)
+    };
+    // On connections that are kept: making one takes a busy machine as long as the allowance takes to be refilled.
+    let flood = client();
+    let asked = || knack.send(flood.get(format!("{}/v1/files", knack.url)).bearer_auth("key-a"));
     let mut refused = None;
     // Fewer at once than one may have, and as many as it takes: a busy machine answers hardly faster than the allowance is refilled.
     for _ in 0..400 {
-        let asked = (0..14).map(|_| flood.get("/v1/files"));
-        for answer in futures::future::join_all(asked).await {
+        for answer in futures::future::join_all((0..14).map(|_| asked())).await {
             match answer.status {
                 200 => {}
                 _ => refused = Some(answer),

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_mins(3);
 /// A gateway ends a connection whose client does not send for this long, and not sooner: its bound on the head of a request is 10 s,
 /// that on a body 15 s between two pieces.
 const TOO_SLOW: Duration = Duration::from_secs(10);
+/// What a busy machine may take of a small request, beside ten times the usual: half of what one takes that waits until the gateway has
+/// closed a silent client.
+const BUSY: Duration = Duration::from_secs(5);
 /// How often a client that was too slow begins anew.
 const ATTEMPTS: usize = 5;
 
@@ -212,8 +215,7 @@ async fn sixty_four_bodies_of_32_mib_beside_silent_clients_under_256_mib_are_ans
         took.len(),
         knack.resident_mib()
     );
-    // A second on a machine that does nothing else.
-    assert!(p99 < Duration::from_secs(1) + 10 * floor, "{p99:?}, alone {floor:?}");
+    assert!(p99 < BUSY + 10 * floor, "{p99:?}, alone {floor:?}");
     assert_eq!(knack.group.killed(), 0);
     drop((silent, stopped));
     let begun = Instant::now();

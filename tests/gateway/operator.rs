@@ -11,7 +11,7 @@ use super::support::{Running, Start, client, start};
 /// What a provider saw: method, path with query, headers, body.
 type Seen = Arc<Mutex<Vec<(String, HeaderMap, bytes::Bytes)>>>;
 
-/// A provider that writes down what comes and answers with 12 bytes after a moment.
+/// A provider that writes down what comes and answers with 12 bytes after a moment, of which the last six never come at `/left`.
 async fn recording() -> (String, Seen) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/tenant-a", listener.local_addr().unwrap());
@@ -23,9 +23,13 @@ async fn recording() -> (String, Seen) {
             let (parts, body) = request.into_parts();
             let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
             let line = format!("{} {}", parts.method, parts.uri);
+            let ends = !parts.uri.path().ends_with("/left");
             record.lock().unwrap().push((line, parts.headers, body));
             let pieces = futures::stream::iter(["first,", "second"]);
-            let pieces = futures::StreamExt::then(pieces, |piece| async move {
+            let pieces = futures::StreamExt::then(pieces, move |piece| async move {
+                if piece == "second" && !ends {
+                    std::future::pending::<()>().await;
+                }
                 tokio::time::sleep(std::time::Duration::from_millis(150)).await;
                 Ok::<_, std::io::Error>(piece)
             });

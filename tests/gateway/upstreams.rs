@@ -4,6 +4,7 @@ use knack_mock_provider::{Script, spawn};
 use knack_trust::Roots;
 use serde_json::{Value, json};
 
+use super::port::free_port;
 use super::support::{Start, start, with_script};
 use super::talk::{Format, ROWS, Talk};
 use super::tls::{self, Flaw};
@@ -295,12 +296,9 @@ async fn a_stream_that_dies_or_turns_to_garbage_ends_as_an_error_never_as_a_norm
 
 #[tokio::test]
 async fn a_provider_that_is_not_there_is_an_error_without_its_address() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let nobody = free_port();
     let knack = start(Start {
-        upstream: Some(format!("http://{nobody}")),
+        upstream: Some(format!("http://127.0.0.1:{nobody}")),
         ..Start::default()
     })
     .await;
@@ -311,7 +309,7 @@ async fn a_provider_that_is_not_there_is_an_error_without_its_address() {
     }
     for answer in answers {
         assert_eq!(answer.status, 502, "{}", answer.text);
-        assert!(!answer.text.contains(&nobody.port().to_string()), "{}", answer.text);
+        assert!(!answer.text.contains(&nobody.to_string()), "{}", answer.text);
         assert!(answer.json()["error"]["message"].is_string());
     }
 }
