@@ -75,14 +75,12 @@ async fn serve(State(server): State<Shared>, request: Request) -> Response {
     answer(&mut server, &parts.method, body)
 }
 
-async fn start() -> (kube::Client, Shared) {
+/// A client of that server. Both are in memory, so that the clock of a test can stand still while they work: a Lease is then not lost
+/// to a slow machine, and no call comes because of one.
+fn start() -> (kube::Client, Shared) {
     let server = Shared::default();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
     let router = Router::new().fallback(serve).with_state(Arc::clone(&server));
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    let client = kube::Client::try_from(kube::Config::new(url.parse().unwrap())).unwrap();
-    (client, server)
+    (kube::Client::new(router, "n"), server)
 }
 
 /// Two fifths of the usual times, in their proportions: 15 s, 5 s and 7.5 s.
@@ -96,9 +94,9 @@ fn settings(identity: &str) -> LeaseSettings {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
-    let (client, server) = start().await;
+    let (client, server) = start();
     let stop = CancellationToken::new();
     let (first, mut holder) = Lease::new(client.clone(), settings("first"));
     let mut running = vec![tokio::spawn(first.run(stop.clone()))];
@@ -125,9 +123,9 @@ async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
 }
 
 /// What else this process writes on a Lease may come between a reading and a renewal, also twice.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lease_is_not_lost_to_notes_of_its_own_holder() {
-    let (client, server) = start().await;
+    let (client, server) = start();
     let (mut lease, holder) = Lease::new(client, settings("first"));
     assert!(lease.step().await.unwrap());
     server.lock().unwrap_or_else(PoisonError::into_inner).conflicts = 2;
@@ -136,9 +134,9 @@ async fn a_lease_is_not_lost_to_notes_of_its_own_holder() {
     assert_eq!(server.lock().unwrap_or_else(PoisonError::into_inner).conflicts, 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_holder() {
-    let (client, server) = start().await;
+    let (client, server) = start();
     let (mut first, holder) = Lease::new(client.clone(), settings("first"));
     assert!(first.step().await.unwrap() && first.step().await.unwrap());
     // Another replica has taken it, whatever the first one believes.
@@ -193,9 +191,9 @@ fn peers(ready: &[&str]) -> watch::Sender<Peers> {
     peers
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_gives_it_back() {
-    let (client, _server) = start().await;
+    let (client, _server) = start();
     let best = preferred("n/r", ["a", "b"]).unwrap();
     let other = if best == "a" { "b" } else { "a" };
     let stop = CancellationToken::new();
@@ -282,9 +280,9 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
 
 /// A hub that ends gives its idle runtimes to others first, and its Leases back at the end: the second may come while the
 /// first is under way.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_shutdown_while_the_lease_is_given_back_gives_it_back() {
-    let (client, server) = start().await;
+    let (client, server) = start();
     let (wanted, is_wanted) = watch::channel(true);
     let shutdown = CancellationToken::new();
     let (lease, mut holder) = Lease::new(
