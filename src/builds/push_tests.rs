@@ -245,10 +245,18 @@ async fn a_failure_that_passes_is_tried_again_and_others_are_not() {
             assert!(ended.unwrap_err().contains("403"), "{call}: tried again in vain");
         }
     }
-    // The token server asks for no pause; own ones are six seconds.
-    let begun = std::time::Instant::now();
-    let (_, ended) = pushed(true, &[("GET /token", StatusCode::TOO_MANY_REQUESTS); 2]).await;
-    assert!(ended.is_ok() && begun.elapsed().as_secs() < 5, "{ended:?}");
+    // The token server asks for no pause; own ones are six seconds. A machine that is busy with other things only adds to the time.
+    let mut best = std::time::Duration::MAX;
+    for _ in 0..5 {
+        let begun = std::time::Instant::now();
+        let (_, ended) = pushed(true, &[("GET /token", StatusCode::TOO_MANY_REQUESTS); 2]).await;
+        assert!(ended.is_ok(), "{ended:?}");
+        best = best.min(begun.elapsed());
+        if best.as_secs() < 5 {
+            break;
+        }
+    }
+    assert!(best.as_secs() < 5, "{best:?}");
     // A token may end during an upload.
     let (_, ended) = pushed(true, &[("PUT /v2/team/made/blobs/uploads/1", StatusCode::UNAUTHORIZED)]).await;
     assert!(ended.is_ok(), "{ended:?}");

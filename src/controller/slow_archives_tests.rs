@@ -14,8 +14,8 @@ use super::settings::{ControllerSettings, SKILL_CONCURRENCY};
 
 /// Many more than there are reconciles at once.
 const SLOW: usize = 10 * SKILL_CONCURRENCY as usize;
-/// Less than a fetch may take.
-const SOON: Duration = Duration::from_secs(20);
+/// Less than a fetch may take, which is 64 s.
+const SOON: Duration = Duration::from_secs(50);
 const SKILLS: &str = "/apis/knack.dev/v1alpha1/namespaces/";
 
 fn skill(namespace: &str, name: &str, source: &Value) -> Value {

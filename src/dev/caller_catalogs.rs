@@ -219,6 +219,9 @@ mod tests {
 
     use super::*;
 
+    /// Longest wait for what must come.
+    const PATIENCE: Duration = Duration::from_mins(1);
+
     fn draft() -> Draft {
         let text = "---\nname: mine\ndescription: d\n---\nx";
         let file = SkillFile {
@@ -261,10 +264,8 @@ mod tests {
                 }
             }
         };
-        let mut writer = tokio::time::timeout(Duration::from_secs(5), open)
-            .await
-            .expect("somebody reads it");
-        let quick = tokio::time::timeout(Duration::from_secs(5), served(&other)).await;
+        let mut writer = tokio::time::timeout(PATIENCE, open).await.expect("somebody reads it");
+        let quick = tokio::time::timeout(PATIENCE, served(&other)).await;
         // Released in any case: the runtime waits for its threads.
         writer.write_all(&bytes).unwrap();
         drop(writer);

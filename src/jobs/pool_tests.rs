@@ -63,7 +63,8 @@ fn launcher() -> (Launcher, mpsc::UnboundedReceiver<String>, AbortOnDropHandle<(
     (launcher, deletions, watch)
 }
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a deletion.
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A warm pod, and the runner's ends of its streams.
 fn sandbox(launcher: &Launcher, job: &str) -> (Sandbox, [DuplexStream; 2]) {
