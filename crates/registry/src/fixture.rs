@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::{Draft, Files};
+use crate::{Draft, Files, FolderHistory};
 
 /// A valid upload of these files that states nothing else.
 pub fn draft(name: &str, files: Files) -> Draft {
@@ -40,4 +40,18 @@ pub fn now() -> i64 {
 pub fn wait<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.unwrap().block_on(work)
+}
+
+/// Waits until the disk has what was noted. One flush gives up after seconds, which the disk of a busy machine may take.
+///
+/// # Panics
+///
+/// If the disk does not have it within a minute.
+pub async fn flushed(history: &FolderHistory) {
+    for _ in 0..11 {
+        if history.flush().await {
+            return;
+        }
+    }
+    assert!(history.flush().await, "the history is not on the disk");
 }

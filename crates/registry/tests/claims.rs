@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use disk::{DiskStep, FailingDisk, Fate};
-use knack_registry::fixture::wait;
+use knack_registry::fixture::{flushed, wait};
 use knack_registry::{
     ClaimFailure, ClaimOutcome, Execution, ExecutionQuery, FolderHistory, History as _, HistorySettings, Owner, Status,
     read_folder,
@@ -174,7 +174,7 @@ fn a_claim_has_the_time_and_the_account_of_the_registry_and_is_on_the_disk_when_
             ..asked("a", Status::Pending)
         };
         assert!(history.take(APP, withdrawn));
-        history.flush().await;
+        flushed(&history).await;
         assert_eq!(read_folder(work.path()).unwrap().executions, [], "nothing was run");
     });
 }
@@ -241,10 +241,10 @@ async fn report(history: &FolderHistory, namespace: &str, runs: usize, bytes: us
         };
         assert!(history.take((namespace, "gateway"), run));
         if number % 50 == 0 {
-            assert!(history.flush().await);
+            flushed(history).await;
         }
     }
-    assert!(history.flush().await);
+    flushed(history).await;
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use disk::{DiskStep, FailingDisk, Fate};
-use knack_registry::fixture::{now, wait};
+use knack_registry::fixture::{flushed, now, wait};
 use knack_registry::{
     Disk, ExecutedSkill, Execution, ExecutionQuery, FolderHistory, History, HistorySettings, Owner, Status, read_folder,
 };
@@ -109,7 +109,7 @@ fn what_was_run_is_there_after_a_restart_and_what_was_running_is_an_error() {
         let ids = ["d", "c", "b", "a"].map(str::to_owned);
         let expected: Vec<_> = ids.clone().into_iter().zip(expected).collect();
         assert_eq!(all(&history).await, expected);
-        history.flush().await;
+        flushed(&history).await;
         assert_eq!(all(&history).await, expected);
         // Another process reads meanwhile.
         let read = read_folder(work.path()).unwrap();
@@ -226,10 +226,10 @@ fn age_bytes_and_count_are_bounded() {
         for number in 0..500 {
             history.note(execution(&format!("{number:03}"), Status::Success).with_output(&text));
             if number % 50 == 0 {
-                history.flush().await;
+                flushed(&history).await;
             }
         }
-        history.flush().await;
+        flushed(&history).await;
         assert_eq!(history.dropped(), 0);
         let bytes = lines(work.path()).len();
         assert!((2 << 20..=8 << 20).contains(&bytes), "{bytes}");
@@ -275,7 +275,7 @@ fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
             let mut confirmed = Vec::new();
             for id in ["a", "b", "c", "d", "e"] {
                 history.note(execution(id, Status::Success));
-                history.flush().await;
+                flushed(&history).await;
                 if history.dropped() == 0 {
                     confirmed.insert(0, id.to_owned());
                 }
@@ -294,7 +294,7 @@ fn after_any_end_there_are_whole_lines_only_and_what_was_confirmed() {
             let ids: Vec<String> = all(&history).await.into_iter().map(|(id, _)| id).collect();
             assert_eq!(ids, confirmed);
             history.note(execution("f", Status::Success));
-            history.flush().await;
+            flushed(&history).await;
             assert!(lines(work.path()).ends_with(b"\n"));
             drop(history);
             assert_eq!(all(&open(work.path())).await.len(), confirmed.len() + 1);
@@ -326,8 +326,8 @@ fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported(
         assert_eq!((found.total, found.items[0].id.as_str()), (3_000, "2999"));
         assert!(found.items[0].truncated && found.items[0].input.is_null());
         held.store(false, Ordering::SeqCst);
-        history.flush().await;
-        history.flush().await;
+        flushed(&history).await;
+        flushed(&history).await;
         let told = TOLD.lock().unwrap().join("\n");
         assert!(
             told.contains(&format!("{dropped} execution records are missing")),
@@ -363,7 +363,7 @@ fn a_history_has_one_writer_and_readers_do_not_keep_it_out() {
         wait(async {
             let history = open(work.path());
             history.note(execution("a", Status::Success));
-            history.flush().await;
+            flushed(&history).await;
         });
     }
     ended.store(true, Ordering::SeqCst);
@@ -479,7 +479,7 @@ fn what_a_program_prints_takes_no_list_down_and_neither_does_a_damaged_line() {
         history.note(execution("a", Status::Success));
         let deep = format!("{}{}", "[".repeat(127), "]".repeat(127));
         history.note(execution("b", Status::Success).with_output(&deep));
-        assert!(history.flush().await);
+        flushed(&history).await;
         let found = history.find(&owner(), &ALL).await.unwrap().items;
         assert_eq!(found.len(), 2);
         assert_eq!(history.get(&owner(), "b").await.unwrap().unwrap().output, deep);

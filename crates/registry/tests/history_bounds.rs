@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use knack_registry::fixture::{now, wait};
+use knack_registry::fixture::{flushed, now, wait};
 use knack_registry::{
     Execution, ExecutionQuery, FolderHistory, History as _, HistorySettings, Owner, Status, read_folder,
 };
@@ -84,11 +84,11 @@ fn a_run_whose_gateway_learns_its_secret_meanwhile_is_its_clients() {
         let opened = FolderHistory::open(work.path(), HistorySettings::of_days(30), |_| ()).unwrap();
         let history = opened.history;
         assert!(history.take(("team", "app"), execution("a", &client(1), Status::Pending, 1)));
-        history.flush().await;
+        flushed(&history).await;
         assert!(history.take(("team", "app"), execution("a", &client(2), Status::Success, 1)));
         assert_eq!(total(&history, &of_gateway(1)).await, 0);
         assert_eq!(total(&history, &of_gateway(2)).await, 1);
-        history.flush().await;
+        flushed(&history).await;
         let found = history.get(&of_gateway(2), "a").await.unwrap().unwrap();
         assert_eq!(found.status, Status::Success);
     });
@@ -107,7 +107,7 @@ fn on_volume(root: &Path, size: &Arc<AtomicU64>) -> FolderHistory {
 
 /// What a history has, and what the files have.
 async fn is_whole(history: &FolderHistory, root: &Path) {
-    history.flush().await;
+    flushed(history).await;
     let stored = read_folder(root).unwrap();
     assert_eq!(stored.broken, 0);
     let stored: BTreeMap<String, Status> = stored.executions.into_iter().map(|one| (one.id, one.status)).collect();
@@ -132,10 +132,10 @@ fn a_volume_that_is_full_before_the_bound_keeps_the_newest_and_works_again_when_
                 let id = format!("{name} {number}");
                 history.note(execution(&id, &client(2), Status::Success, 30_000));
                 if number % 20 == 0 {
-                    assert!(history.flush().await);
+                    flushed(history).await;
                 }
             }
-            assert!(history.flush().await);
+            flushed(history).await;
         };
         // Three times what the volume holds.
         fill(&history, "first", 2_000).await;
@@ -148,7 +148,7 @@ fn a_volume_that_is_full_before_the_bound_keeps_the_newest_and_works_again_when_
 
         // Others take all that is left, while one run has no end: the next process starts, and keeps what there is.
         history.note(execution("running", &client(1), Status::Running, 10));
-        history.flush().await;
+        flushed(&history).await;
         let kept = total(&history, &client(2)).await;
         drop(history);
         size.store(used(work.path()), Ordering::SeqCst);
@@ -177,14 +177,14 @@ fn what_fits_no_volume_is_dropped_and_counted_and_costs_nothing_that_is_there() 
     wait(async {
         let history = on_volume(work.path(), &size);
         history.note(execution("kept", &client(1), Status::Success, 100));
-        history.flush().await;
+        flushed(&history).await;
         size.store(0, Ordering::SeqCst);
         history.note(execution("dropped", &client(1), Status::Success, 100));
-        history.flush().await;
+        flushed(&history).await;
         assert_eq!((history.dropped(), history.is_refused("dropped")), (1, true));
         size.store(5 << 20, Ordering::SeqCst);
         history.note(execution("later", &client(1), Status::Success, 100));
-        history.flush().await;
+        flushed(&history).await;
         assert_eq!((history.dropped(), history.is_refused("later")), (1, false));
         let stored: Vec<String> = read_folder(work.path())
             .unwrap()
