@@ -59,10 +59,10 @@ fn reached_locks_are_reported_and_demanded_locks_are_checked() {
     }
 }
 
-/// Ends a child at its timeout, and tries to signal whoever is process 1.
+/// Ends a child at its timeout, and tries to signal whoever is process 1. Where the child cannot be ended, it is waited for.
 const SIGNALS: &str = r"
 import os, signal, subprocess
-try: subprocess.run(['sleep', '2'], timeout=0.2)
+try: subprocess.run(['sleep', '4'], timeout=0.01)
 except subprocess.TimeoutExpired: print('ended')
 except PermissionError: print('EPERM')
 for send in (lambda: os.kill(1, signal.SIGCONT), lambda: signal.pidfd_send_signal(os.pidfd_open(1), signal.SIGCONT)):

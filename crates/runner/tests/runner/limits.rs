@@ -17,13 +17,14 @@ fn limits(change: impl FnOnce(&mut Limits)) -> impl FnOnce(&mut Start) {
 
 #[test]
 fn the_deadline_ends_a_sleep_and_keeps_what_was_printed() {
+    // Time to print it on a busy machine, and a sleep that nothing but the deadline ends soon.
     let told = run_python_with(
         "import time\nprint('before')\ntime.sleep(60)",
-        limits(|limits| limits.timeout_ms = Some(700)),
+        limits(|limits| limits.timeout_ms = Some(4_000)),
     );
     assert_eq!((told.exit(), told.out().as_str()), (&Exit::Timeout, "before\n"));
     let wall = told.result().wall_us;
-    assert!((700_000..3_000_000).contains(&wall), "{wall}");
+    assert!((4_000_000..30_000_000).contains(&wall), "{wall}");
 }
 
 #[test]
@@ -130,7 +131,8 @@ fn a_look_at_a_great_many_mappings_ends() {
         let told = runner.finish();
         assert_eq!(told.exit(), &expected, "{}", told.err());
         let wall_ms = told.result().wall_us / 1_000;
-        assert!(wall_ms < timeout_ms + 3_000, "{wall_ms}");
+        // The programs end by themselves after a minute.
+        assert!(wall_ms < timeout_ms + 20_000, "{wall_ms}");
     }
 }
 
@@ -140,7 +142,8 @@ fn a_daemon_that_holds_the_pipe_does_not_delay_the_result() {
     let source = "import os, time\nfor i in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\nprint('done')";
     let told = run_python(&format!("{}{source}", named("daemon")));
     assert_eq!((told.exit(), told.out().as_str()), (&Exit::Code { code: 0 }, "done\n"));
-    assert!(began.elapsed() < Duration::from_secs(15));
+    // Less than the daemons sleep.
+    assert!(began.elapsed() < Duration::from_secs(50));
     assert_eq!(processes_named("daemon"), 0);
 }
 
@@ -158,22 +161,32 @@ fn alone() -> File {
     file
 }
 
-fn behead(name: &str, mut runner: Runner, change: impl FnOnce(&mut Start)) {
+/// How long a hydra may take to grow. On a machine that is busy with other things the first time may be too short for it.
+const GROWS_WITHIN_MS: [u64; 2] = [3_000, 12_000];
+
+fn behead(name: &str, boot: impl Fn() -> Runner, change: impl Fn(&mut Start)) {
     let _alone = alone();
-    let mut start = runner.start_frame(python());
-    start.limits.timeout_ms = Some(3000);
-    start.limits.processes = Some(600);
-    change(&mut start);
-    runner.start(start);
-    runner.run(code(&format!("{}{HYDRA}", named(name))));
-    let began = Instant::now();
-    let told = runner.finish();
-    assert_eq!(processes_named(name), 0);
-    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Timeout, "heads\n"));
-    // The whole hydra was there, and not only what the first kill met.
-    assert!(told.result().killed >= 100, "{}", told.result().killed);
-    // 3 s and some milliseconds on a quiet machine.
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    for timeout_ms in GROWS_WITHIN_MS {
+        let mut runner = boot();
+        let mut start = runner.start_frame(python());
+        start.limits.timeout_ms = Some(timeout_ms);
+        start.limits.processes = Some(600);
+        change(&mut start);
+        runner.start(start);
+        runner.run(code(&format!("{}{HYDRA}", named(name))));
+        let began = Instant::now();
+        let told = runner.finish();
+        assert_eq!(processes_named(name), 0);
+        assert_eq!(told.exit(), &Exit::Timeout);
+        // 3 s and some milliseconds on a quiet machine; after 30 s the heads end by themselves.
+        assert!(began.elapsed() < Duration::from_secs(28), "{:?}", began.elapsed());
+        if told.out() == "heads\n" {
+            // The whole hydra was there, and not only what the first kill met.
+            assert!(told.result().killed >= 100, "{}", told.result().killed);
+            return;
+        }
+    }
+    panic!("it does not grow");
 }
 
 #[test]
@@ -181,7 +194,7 @@ fn a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own() {
     if is_skipped("a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own") {
         return;
     }
-    behead("hydra1", Runner::boot(), |start| {
+    behead("hydra1", Runner::boot, |start| {
         start.identity = Some(own(64_131));
     });
 }
@@ -191,7 +204,7 @@ fn a_hydra_at_full_speed_leaves_no_survivor_among_strangers() {
     if is_skipped("a_hydra_at_full_speed_leaves_no_survivor_among_strangers") {
         return;
     }
-    behead("hydra2", Runner::boot(), |start| {
+    behead("hydra2", Runner::boot, |start| {
         start.identity = Some(Identity {
             exclusive: false,
             ..own(64_132)
@@ -201,12 +214,14 @@ fn a_hydra_at_full_speed_leaves_no_survivor_among_strangers() {
 
 #[test]
 fn a_hydra_at_full_speed_leaves_no_survivor_of_a_runner_without_rights() {
-    let runner = if is_root() {
-        Runner::boot_as(64_133)
-    } else {
-        Runner::boot()
+    let boot = || {
+        if is_root() {
+            Runner::boot_as(64_133)
+        } else {
+            Runner::boot()
+        }
     };
-    behead("hydra3", runner, |start| start.identity = None);
+    behead("hydra3", boot, |start| start.identity = None);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::{Command, ExitStatus};
 use knack_runner::protocol::{Exit, FromRunner};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{RunReport, Runner, code, is_skipped, python};
+use crate::support::{RunReport, Runner, WAITS, code, is_skipped, python};
 
 /// A runner in a PID namespace of its own.
 struct Pod {
@@ -58,7 +58,10 @@ impl Pod {
     }
 }
 
-const SLOW: &str = "import time\nprint('on', flush=True)\ntime.sleep(1)\nprint('done')";
+fn slow() -> String {
+    format!("print('on', flush=True)\n{WAITS}print('done')")
+}
+
 const ENDLESS: &str = "import time\nprint('on', flush=True)\ntime.sleep(60)";
 
 #[test]
@@ -77,8 +80,10 @@ fn a_run_is_finished_before_its_pod_goes() {
         return;
     }
     let mut pod = Pod::start();
-    let mut told = pod.run(SLOW);
+    let mut told = pod.run(&slow());
     pod.terminate();
+    pod.until_the_signal_is_taken();
+    pod.runner.let_go();
     pod.runner.finish_into(&mut told);
     assert_eq!(
         (told.out().as_str(), told.exit()),
@@ -95,9 +100,7 @@ fn a_second_stop_does_not_wait() {
     let mut told = pod.run(ENDLESS);
     pod.terminate();
     // The kernel keeps one signal of a kind: the second is a second one once the first was taken.
-    while !pod.has_taken_the_signal() {
-        std::thread::yield_now();
-    }
+    pod.until_the_signal_is_taken();
     pod.terminate();
     pod.runner.finish_into(&mut told);
     assert_eq!(told.exit(), &Exit::Cancelled);
@@ -111,9 +114,11 @@ fn signals_from_inside_change_nothing() {
     }
     let mut pod = Pod::start();
     pod.terminate_from_inside();
-    let mut told = pod.run(SLOW);
+    let mut told = pod.run(&slow());
     pod.terminate_from_inside();
     pod.terminate_from_inside();
+    pod.until_the_signal_is_taken();
+    pod.runner.let_go();
     pod.runner.finish_into(&mut told);
     assert_eq!(
         (told.out().as_str(), told.exit()),
@@ -122,9 +127,15 @@ fn signals_from_inside_change_nothing() {
 }
 
 impl Pod {
-    fn has_taken_the_signal(&self) -> bool {
+    fn until_the_signal_is_taken(&self) {
+        while self.is_signal_pending() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_signal_pending(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_nonzero())).unwrap();
         let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:")).unwrap();
-        u64::from_str_radix(pending.trim(), 16).unwrap() == 0
+        u64::from_str_radix(pending.trim(), 16).unwrap() != 0
     }
 }

@@ -16,6 +16,8 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use crate::skip::skip;
 
 pub(crate) const KEY: Key = Key::new([5; 32]);
+/// The time limit of a run whose test sets none.
+pub(crate) const TIMEOUT_MS: u64 = 60_000;
 /// A uid that no account of a Debian-like machine has.
 const UNUSED: Identity = Identity {
     uid: 64_123,
@@ -223,6 +225,18 @@ impl Runner {
         }
     }
 
+    /// Waits until the runner has read all that was sent.
+    pub(crate) fn until_read(&self) {
+        while rustix::io::ioctl_fionread(self.stdin.as_ref().unwrap()).unwrap() > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends a program that waits for it (see [`WAITS`]).
+    pub(crate) fn let_go(&self) {
+        std::fs::write(self.work().join(".tmp/go"), "").unwrap();
+    }
+
     pub(crate) fn bind(&mut self) {
         self.send_raw(&self.link.bind());
     }
@@ -276,7 +290,8 @@ impl Runner {
                 .into(),
             inherit: Vec::new(),
             limits: Limits {
-                timeout_ms: Some(20_000),
+                // Of a machine that is busy with other things, too: no run of these tests is to end by it, unless it says so.
+                timeout_ms: Some(TIMEOUT_MS),
                 ..Limits::default()
             },
             watch: Watch::default(),
@@ -462,6 +477,10 @@ pub(crate) fn living_named(name: &str) -> usize {
         .filter(|stat| stat.contains(&format!("({name})")) && !stat.contains(&format!("({name}) Z")))
         .count()
 }
+
+/// Python that goes on once [`Runner::let_go`] was called: what a test does before that comes while the program runs, however slow the
+/// machine is.
+pub(crate) const WAITS: &str = "import os, time\nwhile not os.path.exists('.tmp/go'): time.sleep(0.01)\n";
 
 /// Gives the calling Python process and its forks a name.
 pub(crate) fn named(name: &str) -> String {
