@@ -291,24 +291,27 @@ async fn one_id_runs_once_also_when_asked_twice_at_the_same_time() {
 #[tokio::test]
 async fn a_hang_ends_at_its_limit_and_delays_no_other_run() {
     let executor = executor(0).await;
-    let mut best = (Duration::MAX, Duration::MAX);
+    let limit = Duration::from_secs(4);
+    let mut ended = Vec::new();
     // A machine that is busy with other things only adds to the times.
     for attempt in 0..5 {
         let began = Instant::now();
         let source = "import time\ntime.sleep(60)";
-        let request = timeout(python(&format!("hang {attempt}"), source), Duration::from_secs(1));
+        let request = timeout(python(&format!("hang {attempt}"), source), limit);
         let (hang, other) = tokio::join!(run(&executor, request), async {
             let result = run(&executor, python(&format!("quick {attempt}"), "print(1)")).await;
             (result, began.elapsed())
         });
+        let took = began.elapsed();
         assert_eq!((hang.exit, hang.status()), (Exit::Timeout, ExecutionStatus::Timeout));
         assert_eq!(other.0.exit, Exit::Code(0));
-        best = (best.0.min(began.elapsed()), best.1.min(other.1));
-        if best.0 < Duration::from_secs(3) && best.1 < Duration::from_secs(1) {
+        ended.push((took, other.1));
+        // A run that waits for the other one takes longer than the limit.
+        if took < limit + Duration::from_secs(4) && other.1 < limit {
             return;
         }
     }
-    panic!("the hang and the other run: {best:?}");
+    panic!("the hang and the other run: {ended:?}");
 }
 
 #[tokio::test]
@@ -318,15 +321,15 @@ async fn a_flood_of_output_is_cut_at_the_cap() {
     assert_eq!(result.exit, Exit::OutputLimit);
     assert!(result.stdout.truncated);
     assert_eq!(result.stdout.bytes.len() as u64, Limits::DEFAULT_OUTPUT_BYTES);
-    // The limit of its time, 10 s, would be another end.
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    // The limit of its time would be another end.
+    assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
 async fn a_hundred_thousand_files_end_the_run_or_are_reported() {
     let request = python("1", "for i in range(100000): open(f'{i}', 'w').close()");
     // A slow disk makes some hundred files per second.
-    let result = run(&executor(0).await, timeout(request, Duration::from_mins(1))).await;
+    let result = run(&executor(0).await, timeout(request, Duration::from_mins(3))).await;
     // A file system of its own is full in the middle of the run; where none can be made, the runner counts.
     let full = result.exit == Exit::Code(1) && result.stderr.text().contains("No space left on device");
     assert!(full || result.exit == Exit::DiskLimit, "{:?}", result.exit);
@@ -396,7 +399,7 @@ async fn forks_without_end_leave_nothing() {
 #[tokio::test]
 async fn cancelling_answers_at_once_and_kills_within_a_tenth_of_a_second() {
     let executor = executor(0).await;
-    let mut best = Duration::MAX;
+    let mut ended = Vec::new();
     // A machine that is busy with other things only adds to the time.
     for attempt in 0..5 {
         let cancel = CancellationToken::new();
@@ -418,12 +421,27 @@ async fn cancelling_answers_at_once_and_kills_within_a_tenth_of_a_second() {
             matches!(record.status, ExecutionStatus::Error | ExecutionStatus::Running),
             "{record:?}"
         );
-        best = best.min(took);
-        if best < Duration::from_millis(100) {
-            break;
+        let floor = end_of_a_sleep().await;
+        ended.push((took, floor));
+        if took < Duration::from_millis(100) + 4 * floor {
+            return;
         }
     }
-    assert!(best < Duration::from_millis(100), "{best:?}");
+    panic!("the program, and one without a sandbox: {ended:?}");
+}
+
+/// How long it takes here and now until a process that is killed is seen to be gone.
+async fn end_of_a_sleep() -> Duration {
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    let process = format!("/proc/{}", child.id());
+    let since = Instant::now();
+    child.kill().unwrap();
+    until_within(SWEPT_WITHIN, "the sleep is gone", || {
+        let _ = child.try_wait();
+        processes_named("sleep") == 0 && !std::path::Path::new(&process).exists()
+    })
+    .await;
+    since.elapsed()
 }
 
 #[tokio::test]

@@ -96,7 +96,8 @@ async fn a_late_runner_without_a_uid_of_its_own_still_ends_its_run() {
     let executor = executor(0).await;
     // Detached, and without the variable that it could be found by.
     let source = "import os, time\nenviron = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), 'environ')\nindex = 0\nwhile environ[index]:\n  if ctypes.string_at(environ[index]).startswith(b'KNACK_WORK_DIR'): ctypes.memset(environ[index], 120, 1)\n  index += 1\nif os.fork() == 0:\n  os.setsid()\n  if os.fork(): os._exit(0)\ntime.sleep(90)";
-    let request = timeout(python("1", &named("late", source)), Duration::from_secs(2));
+    let limit = Duration::from_secs(8);
+    let request = timeout(python("1", &named("late", source)), limit);
     let stall = async {
         let mut runner = None;
         until("a process without a parent has the runner as its own", || {
@@ -107,7 +108,7 @@ async fn a_late_runner_without_a_uid_of_its_own_still_ends_its_run() {
         let runner = runner.unwrap();
         rustix::process::kill_process(runner, rustix::process::Signal::STOP).unwrap();
         // Longer than the executor waits for a result.
-        tokio::time::sleep(Duration::from_secs(2) + DEADLINE_MARGIN + Duration::from_secs(2)).await;
+        tokio::time::sleep(limit + DEADLINE_MARGIN + Duration::from_secs(2)).await;
         rustix::process::kill_process(runner, rustix::process::Signal::CONT).unwrap();
     };
     let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), stall);
