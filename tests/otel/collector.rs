@@ -68,15 +68,14 @@ async fn take(State(got): State<Got>, headers: HeaderMap, body: Bytes) -> Vec<u8
 
 impl Collector {
     pub(crate) async fn start() -> Self {
-        Self::start_at("127.0.0.1:0").await
+        Self::start_at(tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap())
     }
 
-    pub(crate) async fn start_at(address: &str) -> Self {
+    pub(crate) fn start_at(listener: tokio::net::TcpListener) -> Self {
         let got = Arc::new(Mutex::new(Vec::new()));
         let router = Router::new()
             .route("/v1/traces", post(take))
             .with_state(Arc::clone(&got));
-        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         Self { url, got }

@@ -186,35 +186,41 @@ async fn a_hanging_collector_delays_no_request_and_no_exit() {
         ("OTEL_BSP_SCHEDULE_DELAY", "1"),
         ("OTEL_BSP_MAX_QUEUE_SIZE", "4"),
         ("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1"),
+        // Ten minutes: whatever waits for an export takes longer than `soon`, on any machine.
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "600000"),
     ];
+    let soon = Duration::from_mins(1);
     let mut program = start(&provider.url, &environment).await;
     let body = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]});
     post(&program, "/v1/chat/completions", &body, None).await;
     // It is being asked, and does not answer.
     let held = hanging.accept().await.unwrap();
-    // Answers of a provider on loopback, more of them than spans have room: each far below the time of one export, which is 10 s.
+    // Answers of a provider on loopback, more of them than spans have room.
     for _ in 0..50 {
         let begun = Instant::now();
         post(&program, "/v1/chat/completions", &body, None).await;
-        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < soon, "{:?}", begun.elapsed());
     }
     let begun = Instant::now();
     program.stop().await;
-    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < soon, "{:?}", begun.elapsed());
     drop(held);
 }
 
 /// It is logged when spans begin to be lost and when they are exported again, each once, with the address.
 #[tokio::test]
 async fn a_collector_that_is_away_has_one_line_in_the_log_and_one_when_it_is_back() {
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = closed.local_addr().unwrap().to_string();
-    drop(closed);
+    // A port that nothing listens at, and that nobody else is given meanwhile.
+    let port = tokio::net::TcpSocket::new_v4().unwrap();
+    port.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = port.local_addr().unwrap().to_string();
     let url = format!("http://name:word@{address}");
     let provider = Provider::start(SECRET).await;
     let environment = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()),
         ("OTEL_BSP_SCHEDULE_DELAY", "1"),
+        // A collector that stands still for a while loses nothing.
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "120000"),
         ("KNACK_LOG", "info"),
     ];
     let files = [("skills/always/SKILL.md", SKILL)];
@@ -229,7 +235,7 @@ async fn a_collector_that_is_away_has_one_line_in_the_log_and_one_when_it_is_bac
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(begun.elapsed() < patience, "{}", program.log());
     }
-    let collector = Collector::start_at(&address).await;
+    let collector = Collector::start_at(port.listen(64).unwrap());
     while collector.requests() < 3 {
         post(&program, "/v1/chat/completions", &body, None).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
