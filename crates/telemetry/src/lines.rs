@@ -255,6 +255,12 @@ mod tests {
         }
         lines.send(long.clone().into_bytes());
         drop(stopped);
+        // The guard waits for a second, which the thread may not have had.
+        let begun = std::time::Instant::now();
+        while lines.state.waiting_bytes.load(Ordering::Relaxed) > 0 {
+            assert!(begun.elapsed() < Duration::from_mins(1), "they are written");
+            std::thread::yield_now();
+        }
         drop(guard);
         let each = WRITE_BYTES_MAX / short.len();
         let expected = [long.len(), each * short.len(), (80 - each) * short.len(), long.len()];

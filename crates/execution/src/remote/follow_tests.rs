@@ -22,6 +22,9 @@ use tokio_util::sync::CancellationToken;
 use super::{Progress, RemoteExecutor};
 use crate::{ExecutionError, ExecutionId, ExecutionRequest, Executor as _, Language, Program};
 
+/// Longest wait for an end. With its pauses, one that is tried again takes seconds on a quiet machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+
 /// Leads to one server after another.
 #[derive(Debug)]
 struct ServerSequence {
@@ -151,10 +154,7 @@ async fn a_run_is_followed_over_a_lost_hub_by_its_id_and_each_byte_is_shown_once
     };
     let cancel = CancellationToken::new();
     let running = executor.execute_shown(&request, &cancel, &show);
-    let result = tokio::time::timeout(Duration::from_secs(20), running)
-        .await
-        .unwrap()
-        .unwrap();
+    let result = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap();
     assert_eq!(result.stdout.text(), "one two");
     assert_eq!(*seen.lock().unwrap(), "one two");
     let posts = posts.lock().unwrap();
@@ -207,7 +207,7 @@ async fn a_hub_of_the_release_before_runs_what_it_understands() {
         ];
         let (executor, request) = (executor(&pair, ports), request());
         let running = executor.execute_shown(&request, &cancel, &|_| {});
-        let result = tokio::time::timeout(Duration::from_secs(20), running).await.unwrap();
+        let result = tokio::time::timeout(PATIENCE, running).await.unwrap();
         let posts = posts.lock().unwrap();
         let by_name = json!({"kind": "tool", "name": "now", "arguments": {"place": "Oslo"}});
         assert_eq!(
@@ -258,7 +258,7 @@ async fn an_id_that_is_ahead_of_the_hubs_clock_is_invalid_unless_it_may_have_run
         };
         let request = ExecutionRequest::new(ExecutionId::new(crate::now(), "r", 0, "c"), "cli", program);
         let running = executor.execute_shown(&request, &cancel, &|_| {});
-        let result = tokio::time::timeout(Duration::from_secs(20), running).await.unwrap();
+        let result = tokio::time::timeout(PATIENCE, running).await.unwrap();
         assert_eq!(result.unwrap_err(), expected);
         assert!(executor.now() < request.id.time(), "the hub's clock is known");
     }

@@ -356,9 +356,10 @@ mod tests {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let plain = listener.local_addr().unwrap();
-        let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        // Nothing listens there, and nobody else is given the port meanwhile.
+        let closed = tokio::net::TcpSocket::new_v4().unwrap();
+        closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let port = closed.local_addr().unwrap();
-        drop(closed);
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 use tokio::io::AsyncWriteExt as _;

@@ -357,7 +357,8 @@ fn what_async_threads_ask_for_waits_for_no_disk() {
     let (told, heard) = mpsc::channel();
     let asked = Arc::clone(&store);
     std::thread::spawn(move || told.send((UploadStore::idle(&asked), asked.held().files)));
-    let heard = heard.recv_timeout(Duration::from_secs(10));
+    // Whoever waits for the disk waits until this thread goes on.
+    let heard = heard.recv_timeout(Duration::from_mins(1));
     drop(waits);
     assert_eq!(heard, Ok((Bounds::default().idle, 0)));
     assert!(writer.join().unwrap().is_some());
