@@ -20,7 +20,7 @@ import mcp
 from checks import equal, run, tests_of
 
 VERSION = importlib.metadata.version("mcp")
-EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "skills"
+EXAMPLES = pathlib.Path(os.environ["KNACK_EXAMPLES"])
 # A start looks for interpreters and warms sandboxes; on a busy machine that takes some seconds.
 START_SECONDS = 300
 
