@@ -214,7 +214,17 @@ async fn arguments_become_what_the_function_declares() {
         (
             "kinds",
             kinds("green", json!({})),
-            "Error: 'green' is none of 'red'".to_owned(),
+            "Error: color: 'green' cannot be read as Color: 'green' is none of 'red'".to_owned(),
+        ),
+        (
+            "kinds",
+            kinds("red", json!({"day": "tomorrow"})),
+            "Error: day: 'tomorrow' cannot be read as date: Invalid isoformat string: 'tomorrow'".to_owned(),
+        ),
+        (
+            "kinds",
+            kinds("red", json!({"price": "1,50"})),
+            "Error: price: '1,50' cannot be read as Decimal".to_owned(),
         ),
         ("by_place", json!({"b": 5}), "[1, 5, 3]".to_owned()),
         ("by_place", json!({"a": 7, "c": 9}), "[7, 2, 9]".to_owned()),

@@ -18,6 +18,7 @@ import inspect
 import json
 import os
 import pathlib
+import reprlib
 import sys
 import traceback
 import types
@@ -213,7 +214,7 @@ def bound(function, arguments, given):
     if len(fillable) == 1 and is_model(hints.get(fillable[0].name)):
         # The schema of the tool is that of the model.
         arguments = {fillable[0].name: arguments}
-    named = {name: converted(value, hints.get(name)) for name, value in arguments.items() if name not in takers}
+    named = {name: argument(name, value, hints.get(name)) for name, value in arguments.items() if name not in takers}
     if given is not None:
         named.update(dict.fromkeys(takers, given))
     positional = []
@@ -223,6 +224,19 @@ def bound(function, arguments, given):
         # One that is left out keeps its place.
         positional.append(named.pop(one.name, one.default))
     return positional, named
+
+
+def argument(name, value, kind):
+    """The argument of a parameter. The model that sent a wrong one needs its name; the errors of a model have those of its fields."""
+    try:
+        return converted(value, kind)
+    except (ValueError, ArithmeticError) as error:
+        if is_model(kind):
+            raise
+        wanted = kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+        # Of a number that cannot be read the text is an internal name.
+        reason = "" if isinstance(error, ArithmeticError) else f": {message(error)}"
+        raise ValueError(f"{name}: {reprlib.repr(value)} cannot be read as {wanted}{reason}") from None
 
 
 def types_of(function, parameters):
