@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use knack_execution::{ExecutionResult, Exit};
+use knack_execution::{ExecutionResult, Exit, FileError};
 use serde_json::{Value, json};
 
 use super::{terminal, whole_file};
@@ -15,7 +15,7 @@ pub(super) struct SavedFiles {
     /// Where each is, by its name.
     paths: BTreeMap<String, PathBuf>,
     /// Those that could not be written, and why.
-    failed: Vec<(String, String)>,
+    failed: Vec<FileError>,
 }
 
 /// Saves the result files. The run is over and has its status whatever the disk does.
@@ -28,7 +28,8 @@ pub(super) async fn save(folder: &Path, result: &ExecutionResult) -> SavedFiles 
             Ok(()) => drop(saved.paths.insert(file.path.clone(), path)),
             Err(error) => {
                 let reason = format!("--files-dir {}: {error}", folder.display());
-                saved.failed.push((file.path.clone(), reason));
+                let path = file.path.clone();
+                saved.failed.push(FileError { path, reason });
             }
         }
     }
@@ -53,12 +54,10 @@ pub(super) fn print_text(result: &ExecutionResult, saved: &SavedFiles) {
     for path in saved.paths.values() {
         terminal::note(&format!("saved {}", terminal::name(&path.display().to_string())));
     }
-    for (name, reason) in not_saved(result, saved) {
-        terminal::note(&format!(
-            "not saved {}: {}",
-            terminal::name(name),
-            terminal::name(reason)
-        ));
+    for error in not_saved(result, saved) {
+        let between = if error.path.is_empty() { ":" } else { "" };
+        let text = format!("not saved{between} {error}");
+        terminal::note(&terminal::name(&text));
     }
     terminal::note(&format!(
         "{}, {} ms, locks: seccomp {}, Landlock {} (ABI {})",
@@ -71,11 +70,8 @@ pub(super) fn print_text(result: &ExecutionResult, saved: &SavedFiles) {
 }
 
 /// Files that are not here, and why.
-fn not_saved<'r>(result: &'r ExecutionResult, saved: &'r SavedFiles) -> impl Iterator<Item = (&'r str, &'r str)> {
-    let not_delivered = result.file_errors.iter();
-    let not_delivered = not_delivered.map(|error| (error.path.as_str(), error.reason.as_str()));
-    let not_written = saved.failed.iter();
-    not_delivered.chain(not_written.map(|(name, reason)| (name.as_str(), reason.as_str())))
+fn not_saved<'r>(result: &'r ExecutionResult, saved: &'r SavedFiles) -> impl Iterator<Item = &'r FileError> {
+    result.file_errors.iter().chain(&saved.failed)
 }
 
 pub(super) fn print_json(result: &ExecutionResult, saved: &SavedFiles) {
@@ -87,10 +83,16 @@ pub(super) fn print_json(result: &ExecutionResult, saved: &SavedFiles) {
     let document = json!({
         "execution": result.id.to_string(), "status": result.status().as_str(), "end": ended(result.exit), "exit_code": result.exit.code(),
         "stdout": result.stdout.text(), "stderr": result.stderr.text(), "truncated": result.stdout.truncated || result.stderr.truncated, "files": files,
-        "file_errors": not_saved(result, saved).map(|(name, reason)| json!({"name": name, "reason": reason})).collect::<Vec<_>>(),
+        "file_errors": not_saved(result, saved).map(file_error).collect::<Vec<_>>(),
         "run_ms": u64::try_from(result.timings.run.as_millis()).unwrap_or(u64::MAX),
     });
     terminal::line(&format!("{document:#}"));
+}
+
+/// A summary of many files has no name.
+fn file_error(error: &FileError) -> Value {
+    let name = (!error.path.is_empty()).then_some(&error.path);
+    json!({"name": name, "reason": error.reason})
 }
 
 /// The program's exit code; 1 if it succeeded and a file of it could not be written.

@@ -63,6 +63,7 @@ async fn notes_on_files_come_back_with_the_record_and_as_far_as_the_client_shows
         let mut talk = Talk::plain((Format::Messages, stream), "make a file");
         assert_eq!(ask(&knack, &mut talk).await, "Made.");
         let live = results(&knack)[0].clone();
+        knack.told("files of runs are not delivered").await;
         for note in [
             "Files for the user: plot.png (image/png, 7 B",
             "File not delivered: big.bin",

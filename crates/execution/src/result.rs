@@ -1,5 +1,6 @@
 //! The result of an execution.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,10 +125,19 @@ pub struct OutputFile {
 /// A result file that was not returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// Relative to the working directory.
+    /// Relative to the working directory; empty for a summary of many.
     pub path: String,
     /// Why, in one line that a model can act on.
     pub reason: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(formatter, "{}: ", self.path)?;
+        }
+        formatter.write_str(&self.reason)
+    }
 }
 
 /// Figures of one execution.

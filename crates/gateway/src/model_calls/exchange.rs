@@ -546,9 +546,7 @@ impl Drop for Exchange {
         self.end_runs(if is_cut { EarlyEnd::Shutdown } else { EarlyEnd::Left });
         self.log.duration = self.begun.elapsed();
         if let Some(tools) = &self.tools {
-            let (executions, uses) = tools.take_notes();
-            self.log.executions = executions;
-            self.log.uses.extend(uses);
+            tools.take_notes(&mut self.log);
         }
         let failed = if self.finished { None } else { self.failure() };
         let has_left = !self.finished && failed.is_none();

@@ -151,7 +151,7 @@ struct CallReport<'a> {
 impl Drop for CallReport<'_> {
     fn drop(&mut self) {
         let gateway = self.direct.gateway;
-        (self.log.executions, self.log.uses) = self.runner.take_notes();
+        self.runner.take_notes(&mut self.log);
         if !self.has_ended || self.cancel.is_cancelled() {
             self.log.dropped(gateway.is_cut());
         }

@@ -34,9 +34,13 @@ use crate::files::file_url::file_url;
 use crate::files::request_files::FileMemory;
 use crate::http_server::budget::Requests;
 use crate::model_calls::turn_store::KeyedHash;
-use crate::telemetry::execution_note::{CallId, ExecutionNote};
+use crate::telemetry::execution_note::CallId;
+use crate::telemetry::log::RequestLog;
 use crate::telemetry::skill_metrics::{SkillUse, Use};
 use crate::telemetry::trace::CallTrace;
+
+/// The note for the person at the console; the result names each file with the reason.
+const FILES_NOT_DELIVERED: &str = "files of runs are not delivered";
 
 /// Everything the calls of one request share.
 #[derive(Debug)]
@@ -329,6 +333,13 @@ impl ToolRunner {
             size: file.bytes.len() as u64,
             url: url(&file.path),
         });
+        let file_errors: Vec<String> = result
+            .file_errors
+            .iter()
+            .map(ToString::to_string)
+            .chain(refused)
+            .collect();
+        self.lock().has_undelivered_files |= !file_errors.is_empty();
         let outcome = Outcome {
             end: end_of(result.exit, timeout_seconds),
             duration_ms: u64::try_from(result.timings.run.as_millis()).unwrap_or(u64::MAX),
@@ -336,12 +347,7 @@ impl ToolRunner {
             stderr: stderr_text(result),
             truncated: result.stdout.truncated || result.stderr.truncated,
             files: files.collect(),
-            file_errors: result
-                .file_errors
-                .iter()
-                .map(|error| format!("{}: {}", error.path, error.reason))
-                .chain(refused)
-                .collect(),
+            file_errors,
         };
         let generated = kept.iter().map(|file| GeneratedFile {
             name: file.path.clone(),
@@ -361,10 +367,14 @@ impl ToolRunner {
         self.lock().files.stage(files, self.room())
     }
 
-    /// The executions and the uses of skills so far, handed over to the log.
-    pub(crate) fn take_notes(&self) -> (Vec<ExecutionNote>, Vec<SkillUse>) {
+    /// Hands the executions, the uses of skills and what became of files so far over to the log.
+    pub(crate) fn take_notes(&self, log: &mut RequestLog) {
         let mut state = self.lock();
-        (std::mem::take(&mut state.executions), std::mem::take(&mut state.uses))
+        log.executions.append(&mut state.executions);
+        log.uses.append(&mut state.uses);
+        if std::mem::take(&mut state.has_undelivered_files) {
+            log.notes.push(FILES_NOT_DELIVERED.to_owned());
+        }
     }
 
     /// Attachments are decoded only if something runs: most requests with images run nothing.

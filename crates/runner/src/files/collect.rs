@@ -46,6 +46,8 @@ pub(crate) trait Sink {
 }
 
 struct Budget {
+    /// Bytes that all files of the run may have.
+    limit: u64,
     bytes: u64,
     files: u64,
     errors: u64,
@@ -63,6 +65,7 @@ pub(crate) fn collect(
     sink: &mut dyn Sink,
 ) {
     let mut budget = Budget {
+        limit: result_bytes,
         bytes: result_bytes,
         files: result_files,
         errors: 0,
@@ -192,10 +195,22 @@ impl Budget {
             return Err((FileErrorKind::TooMany, "over the number of files".to_owned()));
         }
         if size > self.bytes {
-            let message = format!("{size} bytes; {} bytes are left for results", self.bytes);
+            let limit = of_bytes(self.limit);
+            let left = of_bytes(self.bytes);
+            let message = format!("{size} bytes; the limit for files of one run is {limit}, of which {left} are left");
             return Err((FileErrorKind::TooLarge, message));
         }
         Ok(())
+    }
+}
+
+/// A size as a limit is written: whole MiB where it has no rest.
+fn of_bytes(bytes: u64) -> String {
+    const MIB: u64 = 1 << 20;
+    if bytes > 0 && bytes.is_multiple_of(MIB) {
+        format!("{} MiB", bytes / MIB)
+    } else {
+        format!("{bytes} bytes")
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use knack_runner::protocol::{Area, Exit, FileErrorKind, FromRunner};
 
-use crate::support::{Runner, TIMEOUT_MS, code, python, run_python, run_python_with};
+use crate::support::{RunReport, Runner, TIMEOUT_MS, code, python, run_python, run_python_with};
 
 #[test]
 fn new_and_changed_files_come_back_and_unchanged_ones_do_not() {
@@ -67,6 +67,15 @@ deep = "/".join("d" * 1 for _ in range(40)); os.makedirs(deep); open(deep + "/f"
     assert_eq!(told.files.keys().collect::<Vec<_>>(), ["closed"]);
 }
 
+/// The text about the first file that is not collected.
+fn first_file_error(told: &RunReport) -> String {
+    let mut messages = told.frames.iter().filter_map(|frame| match frame {
+        FromRunner::FileError(error) => Some(error.message.clone()),
+        _ => None,
+    });
+    messages.next().unwrap()
+}
+
 #[test]
 fn size_and_count_are_capped_with_an_error_by_name() {
     let told = run_python_with(
@@ -77,6 +86,11 @@ fn size_and_count_are_capped_with_an_error_by_name() {
     );
     assert_eq!(told.files.keys().collect::<Vec<_>>(), ["a", "c"]);
     assert_eq!(told.errors, BTreeMap::from([("b".to_owned(), FileErrorKind::TooLarge)]));
+    let limit = "600 bytes; the limit for files of one run is 1000 bytes, of which 400 bytes are left";
+    assert_eq!(first_file_error(&told), limit);
+    let told = run_python("open('a', 'wb').write(bytes(5 << 20))");
+    let limit = "5242880 bytes; the limit for files of one run is 4 MiB, of which 4 MiB are left";
+    assert_eq!(first_file_error(&told), limit);
     let told = run_python_with("for i in range(7): open('f%d' % i, 'w')", |start| {
         start.limits.result_files = Some(5);
     });
@@ -110,11 +124,7 @@ fn a_hundred_thousand_files_are_handled_in_bounded_time() {
     let told = runner.finish();
     assert_eq!(told.exit(), &Exit::Code { code: 0 }, "{}", told.err());
     assert_eq!((told.files.len(), told.result().file_errors), (200, 1));
-    let summary = told.frames.iter().find_map(|frame| match frame {
-        FromRunner::FileError(error) => Some(error.message.clone()),
-        _ => None,
-    });
-    assert_eq!(summary.unwrap(), "99800 more files over the limit of 200 files");
+    assert_eq!(first_file_error(&told), "99800 more files over the limit of 200 files");
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub(crate) struct LoopState {
     pub executions: Vec<ExecutionNote>,
     /// Uses of skills in this request, for metrics.
     pub uses: Vec<SkillUse>,
+    /// Whether a run made files that its result lacks.
+    pub has_undelivered_files: bool,
     /// Why runs that are dropped end.
     pub(in crate::runs) early: EarlyEnds,
 }
