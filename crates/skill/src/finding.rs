@@ -18,6 +18,8 @@ pub struct Finding {
     pub help: String,
     /// What the Strict profile makes of it.
     pub strict: Severity,
+    /// Whether the skill is served without the tool, where this is a warning.
+    pub leaves_out_tool: bool,
 }
 
 impl Finding {
@@ -34,6 +36,7 @@ impl Finding {
             message: message.into(),
             help: help.into(),
             strict: Severity::Error,
+            leaves_out_tool: false,
         }
     }
 

@@ -103,10 +103,16 @@ pub fn read(value: &Value) -> (Vec<ToolDeclaration>, Vec<Finding>) {
         }
     };
     let entries = bounded("tools", items, &mut findings).iter().enumerate();
-    let tools = entries
-        .filter_map(|(index, item)| read_one(index, item, &mut findings))
-        .collect();
-    (tools, findings)
+    let tools = entries.filter_map(|(index, item)| {
+        let tool = read_one(index, item, &mut findings);
+        if tool.is_none()
+            && let Some(why) = findings.last_mut()
+        {
+            why.leaves_out_tool = true;
+        }
+        tool
+    });
+    (tools.collect(), findings)
 }
 
 /// What a tool with a command may have.
@@ -321,13 +327,13 @@ fn read_one(index: usize, item: &Value, findings: &mut Vec<Finding>) -> Option<T
         refuse(".description", message, "tell the model what it does and returns");
         name.clone()
     });
-    let command = words(
-        members.get("command").unwrap_or(&Value::Null),
-        &format!("tool \"{shown}\" command"),
-    );
-    let command = command
-        .map_err(|message| refuse(".command", message, "write program and arguments as a list"))
-        .ok()?;
+    let written = members.get("command").filter(|command| !command.is_null());
+    let command = words(written.unwrap_or(&Value::Null), &format!("tool \"{shown}\" command"));
+    let help = match written {
+        Some(_) => "write program and arguments as a list",
+        None => "add `command:` with program and arguments, or `python:` instead of `name:`",
+    };
+    let command = command.map_err(|message| refuse(".command", message, help)).ok()?;
     let risk = members.get("risk").map(read_risk).transpose();
     let risk = risk
         .map_err(|help| refuse(".risk", format!("tool \"{shown}\" `risk` is not a level"), &help))

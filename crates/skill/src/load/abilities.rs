@@ -100,7 +100,11 @@ impl Fields<'_> {
                 let problem = Problem::new(severity, finding.kind, finding.message, finding.help);
                 self.problems.push(problem.on(format!("spec.{}", finding.field)));
             } else {
-                self.report(finding);
+                let leaves_out_tool = finding.is_refused();
+                self.report(Finding {
+                    leaves_out_tool,
+                    ..finding
+                });
             }
         }
         let usable = declared.into_iter().enumerate().filter(|(index, _)| {

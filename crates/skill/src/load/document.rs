@@ -92,15 +92,40 @@ fn frontmatter_of_another_type() -> Problem {
 }
 
 /// The problem of a frontmatter that is not YAML.
-fn yaml_problem(error: &YamlError) -> Problem {
+fn yaml_problem(error: &YamlError, yaml: &str) -> Problem {
     let message = format!("the frontmatter is not valid YAML: {}", error.message);
     let help = if error.is_bound {
         "make the frontmatter smaller and flatter"
     } else {
-        "put texts that hold a colon, # or brackets in quotes"
+        let line = error.line.and_then(|line| usize::try_from(line).ok()).unwrap_or(0);
+        yaml_help(yaml, line)
     };
     let line = error.line.map_or(0, |line| line.saturating_add(YAML_LINE_OFFSET));
     Problem::new(Severity::Error, ProblemKind::YamlInvalid, message, help).at_line(line)
+}
+
+/// What to do about a line of YAML that cannot be read, by its indentation and that of the lines before.
+fn yaml_help(yaml: &str, line: usize) -> &'static str {
+    let indented = |text: &str| text.len() - text.trim_start().len();
+    let before = || {
+        let lines = yaml.lines().take(line.saturating_sub(1));
+        lines.filter(|text| !text.trim().is_empty())
+    };
+    let mut here = yaml.lines().skip(line.saturating_sub(1));
+    // A text that the tab ends begins one line before.
+    if here.clone().take(2).any(|text| text[..indented(text)].contains('\t')) {
+        return "indent with spaces, not with tabs";
+    }
+    let width = here.next().map_or(0, indented);
+    let is_new = !before().any(|text| indented(text) == width);
+    let is_deeper = before().last().is_some_and(|text| indented(text) < width);
+    if line > 1 && is_new && is_deeper {
+        "check the indentation of this line; put texts that hold a colon, # or brackets in quotes"
+    } else if line > 1 && is_new {
+        "check the indentation of this line"
+    } else {
+        "put texts that hold a colon, # or brackets in quotes"
+    }
 }
 
 /// The problem of a key that appears twice, if one does.
@@ -131,7 +156,7 @@ pub(super) fn read(
             return Ok((plain(&file, &text, body), lacks.into_iter().collect()));
         }
     };
-    let node = yaml::parse(yaml).map_err(|error| vec![yaml_problem(&error).in_file(file.as_str())])?;
+    let node = yaml::parse(yaml).map_err(|error| vec![yaml_problem(&error, yaml).in_file(file.as_str())])?;
     let mut problems = Vec::new();
     let members = match node.to_json() {
         Value::Object(members) => members,

@@ -18,6 +18,8 @@ mod functions;
 #[cfg(test)]
 mod hostile_tests;
 mod inert;
+#[cfg(test)]
+mod message_tests;
 mod reader;
 mod reading;
 mod settings;

@@ -43,7 +43,11 @@ impl Fields<'_> {
             Severity::Warning
         };
         let line = self.document.line_of(&finding.field);
-        let problem = Problem::new(severity, finding.kind, finding.message, finding.help);
+        let mut help = finding.help;
+        if finding.leaves_out_tool && severity == Severity::Warning {
+            help.push_str("; until then the tool is left out");
+        }
+        let problem = Problem::new(severity, finding.kind, finding.message, help);
         self.problems.push(
             problem
                 .in_file(self.document.file.as_str())

@@ -51,6 +51,9 @@ fn tools_that_cannot_run_are_left_out_and_reported() {
         "tools[4].parameters",
     ];
     assert_eq!(fields, expected);
+    let are_left_out = findings.iter().map(|finding| finding.leaves_out_tool);
+    assert_eq!(are_left_out.collect::<Vec<_>>(), [true, true, true, true, false, false]);
+    assert!(findings[3].help.starts_with("add `command:`"), "{}", findings[3].help);
 }
 
 /// A level that cannot be read must not become the lowest.
