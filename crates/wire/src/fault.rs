@@ -23,6 +23,9 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// The text of a 502 where no connection to the provider was made. The cause may hold an address, which is not the client's to know.
+    pub const UNREACHABLE: &str = "The provider could not be reached; the gateway's log has the cause.";
+
     /// A fault with status and message; retrying is allowed.
     pub fn new(status: u16, message: impl Into<String>) -> Self {
         Self {

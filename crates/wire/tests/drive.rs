@@ -250,7 +250,8 @@ fn no_connection_is_a_502_in_round_one_and_retried_later() {
         );
     }
     assert!(
-        client(&fed(&mut drive, DriveInput::Failed(UpstreamFailure::Connect), at(13))).contains("cannot be reached")
+        client(&fed(&mut drive, DriveInput::Failed(UpstreamFailure::Connect), at(13)))
+            .contains("The provider could not be reached; the gateway's log has the cause.")
     );
     // A retry-after that is too long is not waited for.
     let (mut drive, call) = running();

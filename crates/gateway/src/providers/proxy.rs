@@ -81,12 +81,7 @@ pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> R
                 certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
             );
             passing.end(502, "no answer from the provider");
-            let reported = refused.unwrap_or_else(|| {
-                Fault::new(
-                    502,
-                    "The provider could not be reached; the gateway's log has the cause.",
-                )
-            });
+            let reported = refused.unwrap_or_else(|| Fault::new(502, Fault::UNREACHABLE));
             fault_of(&reported, format, &passing.log.request_id)
         }
     }

@@ -110,7 +110,7 @@ impl Drive {
 
     pub(super) fn no_answer(&mut self, now: Duration, out: &mut Vec<DriveAction>) {
         if !self.retry(RETRY_DELAY * 2_u32.pow(self.retries), now, out) {
-            self.fault(&Fault::new(502, "The upstream cannot be reached."), out);
+            self.fault(&Fault::new(502, Fault::UNREACHABLE), out);
         }
     }
 
