@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::discovered::discovered;
 use super::{Output, programs, terminal};
 use crate::dev::{DiscoveredSources, discover};
-use crate::packages::{BuildError, Uv, default_store};
+use crate::packages::{BuildError, Uv, usable_store};
 
 /// Arguments of `knack doctor`.
 #[derive(Debug, Args)]
@@ -66,7 +66,7 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     ));
     checks.push(check(
         "folder for packages",
-        default_store().map(|path| path.display().to_string()),
+        usable_store().map(|path| path.display().to_string()),
     ));
     if args.paths.is_empty() {
         checks.extend(known().map(|program| look(program, &programs::lookup(program.name), &[])));

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use knack_gateway::catalog::{
     self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, UnreadSources, has_failed,
 };
-use knack_packages::stated;
+use knack_packages::given::forbidden;
+use knack_packages::{Rules, stated};
 use knack_skill::catalog::{ConfigValues, Node, Unserved};
-use knack_skill::model::SkillRef;
+use knack_skill::model::{AskedPackages, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 
 use super::discover::DiscoveredSources;
@@ -26,6 +27,11 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     }
     // Skills of the last settings that are not served are determined again.
     settings.unserved.clear();
+    // Environments are built by the rules that were read at the start.
+    let rules = match &found.at_start {
+        Some(at_start) => at_start.rules.clone(),
+        None => package_rules(&found.runtimes).unwrap_or_default(),
+    };
     let again = repeated(&found.skills, |source| &source.id);
     let mut sources: Vec<&SkillSource> = Vec::new();
     let mut held: Vec<&SkillRef> = Vec::new();
@@ -38,7 +44,7 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
             reports.push(SourceReport::error(source.origin.clone(), text));
             continue;
         }
-        match verdict(&settings, source, last) {
+        match verdict((&settings, &rules), source, last) {
             Verdict::Served => sources.push(source),
             Verdict::LastServed(why) => {
                 let text = format!("skill {}: {why}", source.id.name);
@@ -81,7 +87,7 @@ enum Verdict {
     NotServed(String),
 }
 
-fn verdict(settings: &RuntimeSettings, source: &SkillSource, last: &LastGood) -> Verdict {
+fn verdict((settings, rules): (&RuntimeSettings, &Rules), source: &SkillSource, last: &LastGood) -> Verdict {
     if let Err(reason) = runtime::accepts(settings, source) {
         return Verdict::NotServed(reason);
     }
@@ -96,7 +102,27 @@ fn verdict(settings: &RuntimeSettings, source: &SkillSource, last: &LastGood) ->
             Verdict::NotServed(why)
         };
     }
+    if let Some(why) = not_allowed(rules, &source.files, source.overrides.packages.as_ref()) {
+        let before = last.skill(&source.id);
+        let is_allowed =
+            before.is_some_and(|skill| not_allowed(rules, &skill.files, skill.requirements.as_ref()).is_none());
+        return if is_allowed {
+            Verdict::LastServed(why)
+        } else {
+            Verdict::NotServed(why)
+        };
+    }
     packages_refused_now(source, last).map_or(Verdict::Served, Verdict::LastServed)
+}
+
+/// Why a skill may not have the packages that it declares, by `spec.packages.allowed` of the runtime. What breaks another rule is
+/// served, and its code is not run.
+pub(super) fn not_allowed(
+    rules: &Rules,
+    files: &BTreeMap<String, SkillFile>,
+    asked: Option<&AskedPackages>,
+) -> Option<String> {
+    forbidden(rules, &stated(files, asked)).map(|broken| broken.text)
 }
 
 /// Why the pin of a skill does not take the version of its source, or of the revision that is served while the source is broken.
@@ -260,6 +286,79 @@ spec:
                 Some(said) => assert!(texts.iter().any(|text| text.starts_with(&said)), "{said}: {texts:?}"),
                 None => assert!(texts.is_empty(), "{texts:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn packages_that_the_runtime_does_not_allow_are_not_served() {
+        let of = |allowed: &str, packages: &str| {
+            format!(
+                "{}apiVersion: knack.dev/v1alpha1
+kind: Skill
+metadata: {{name: word}}
+spec:
+  packages: {packages}
+  source: {{inline: {{files: {{SKILL.md: \"{GOOD}\"}}}}}}
+",
+                runtime("main", &format!("{{packages: {{allowed: {allowed}}}}}"))
+            )
+        };
+        let (openpyxl, none, standard) = ("{python: [openpyxl]}", "{python: []}", "{standard: true}");
+        let mut last = LastGood::default();
+        let field = "spec.packages.allowed of the runtime is";
+        for (allowed, packages, is_served, said) in [
+            (
+                "None",
+                openpyxl,
+                false,
+                format!("skill word is not served: {field} None: "),
+            ),
+            ("None", none, true, String::new()),
+            // The revision before the packages goes on.
+            ("None", openpyxl, true, format!("skill word: {field} None: ")),
+            ("Standard", standard, true, String::new()),
+            (
+                "None",
+                standard,
+                false,
+                format!("skill word is not served: {field} None: "),
+            ),
+            (
+                "Standard",
+                openpyxl,
+                false,
+                format!("skill word is not served: {field} Standard: "),
+            ),
+            ("Declared", openpyxl, true, String::new()),
+        ] {
+            let snapshot = assemble(
+                discover_text("all.yaml", &of(allowed, packages)),
+                Node::Absent,
+                &mut last,
+            );
+            assert_eq!(!snapshot.skills.is_empty(), is_served, "{allowed} {packages}");
+            let told = snapshot.reports.iter().any(|report| report.text.starts_with(&said));
+            assert_eq!(
+                told,
+                !snapshot.reports.is_empty(),
+                "{allowed} {packages}: {:?}",
+                snapshot.reports
+            );
+            assert_eq!(
+                said.is_empty(),
+                snapshot.reports.is_empty(),
+                "{allowed} {packages}: {:?}",
+                snapshot.reports
+            );
+            let has_packages = snapshot.skills.iter().any(|skill| {
+                let requirements = skill.requirements.as_ref();
+                stated(&skill.files, requirements).has_packages()
+            });
+            assert_eq!(
+                has_packages,
+                is_served && said.is_empty() && packages != none,
+                "{allowed} {packages}"
+            );
         }
     }
 

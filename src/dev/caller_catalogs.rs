@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use knack_gateway::catalog::{PackageNames, Snapshot, SourceReport};
+use knack_packages::Rules;
 use knack_registry::{FolderStore, Mode, Owner, SkillEntry, load_stored};
 use knack_serving::keyed_locks::KeyedLocks;
 use knack_skill::model::Skill;
 
+use super::assemble::not_allowed;
 use super::notes::env_notes;
 use super::ready_skills::ReadySkills;
 use super::search::EnvFlag;
@@ -19,13 +21,22 @@ const CALLERS_MAX: usize = 64;
 /// How long a request waits for another one that makes the same catalog: all uploads of a caller are read within seconds.
 const TURN_WAIT: Duration = Duration::from_secs(30);
 
+/// What the runtime means for uploaded skills.
+#[derive(Debug, Clone)]
+pub(super) struct UploadRuntime {
+    /// Returns the packages of a skill's runs.
+    pub(super) packages: PackageNames,
+    /// What packages it allows.
+    pub(super) rules: Rules,
+    /// The environment values that a person grants, where code is run.
+    pub(super) granted: Option<Arc<[EnvFlag]>>,
+}
+
 /// The catalogs of callers.
 #[derive(Debug)]
 pub(super) struct CallerCatalogs {
     store: Arc<FolderStore>,
-    packages: PackageNames,
-    /// The environment values that a person grants, where code is run.
-    granted: Option<Arc<[EnvFlag]>>,
+    runtime: UploadRuntime,
     judged: Arc<ReadySkills>,
     made: Mutex<HashMap<Owner, CallerCatalog>>,
     /// Callers whose catalogs are being made: each is read by one request, without a delay for other callers.
@@ -57,16 +68,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl CallerCatalogs {
-    /// None yet. `packages` returns the packages of a skill's runs.
-    pub(super) fn new(
-        store: Arc<FolderStore>,
-        (packages, granted): (PackageNames, Option<Vec<EnvFlag>>),
-        judged: Arc<ReadySkills>,
-    ) -> Self {
+    /// None yet.
+    pub(super) fn new(store: Arc<FolderStore>, runtime: UploadRuntime, judged: Arc<ReadySkills>) -> Self {
         Self {
             store,
-            packages,
-            granted: granted.map(Arc::from),
+            runtime,
             judged,
             made: Mutex::default(),
             locks: KeyedLocks::default(),
@@ -100,12 +106,8 @@ impl CallerCatalogs {
             return base;
         }
         let last = lock(&self.made).get(&owner).map(|last| last.skills.clone());
-        let (store, packages, from) = (Arc::clone(&self.store), self.packages, Arc::clone(&base));
-        let granted = self.granted.clone();
-        let work = move || {
-            let told = (packages, granted.as_deref());
-            make(&store, &entries, &last.unwrap_or_default(), told, from, changes)
-        };
+        let (store, runtime, from) = (Arc::clone(&self.store), self.runtime.clone(), Arc::clone(&base));
+        let work = move || make(&store, &entries, &last.unwrap_or_default(), &runtime, from, changes);
         let Ok((now, failed, notes)) = tokio::task::spawn_blocking(work).await else {
             return base;
         };
@@ -161,7 +163,7 @@ fn make(
     store: &FolderStore,
     entries: &[Arc<SkillEntry>],
     kept: &Versions,
-    (packages, granted): (PackageNames, Option<&[EnvFlag]>),
+    runtime: &UploadRuntime,
     base: Arc<Snapshot>,
     changes: u64,
 ) -> (CallerCatalog, Vec<String>, Vec<SourceReport>) {
@@ -175,11 +177,20 @@ fn make(
                 skills.insert(version.id.clone(), known.clone());
             } else {
                 let files = store.files(entry, version.number).map_err(|error| error.to_string());
-                match files.and_then(|files| load_stored(entry, version, files)) {
+                let loaded = files.and_then(|files| load_stored(entry, version, files));
+                let allowed = loaded.and_then(|skill| {
+                    let why = not_allowed(&runtime.rules, &skill.files, skill.requirements.as_ref());
+                    why.map_or(Ok(skill), Err)
+                });
+                match allowed {
                     Ok(mut skill) => {
-                        skill.packages = packages(&skill);
+                        skill.packages = (runtime.packages)(&skill);
                         // Of another version nobody asks without naming it, and each was told while it was the default.
-                        if let Some(granted) = granted.filter(|_| entry.default == Some(version.number)) {
+                        if let Some(granted) = runtime
+                            .granted
+                            .as_deref()
+                            .filter(|_| entry.default == Some(version.number))
+                        {
                             let origin = format!("uploaded skill {}, version {}", entry.name, version.number);
                             notes.extend(env_notes(&origin, &skill, granted));
                         }
@@ -213,6 +224,7 @@ mod tests {
     use std::io::Write as _;
 
     use knack_gateway::catalog::{RuntimeSettings, no_packages};
+    use knack_packages::rules::Allowed;
     use knack_registry::{Draft, Files, Store as _};
     use knack_skill::model::SkillFile;
     use rustix::fs::OFlags;
@@ -222,14 +234,43 @@ mod tests {
     /// Longest wait for what must come.
     const PATIENCE: Duration = Duration::from_mins(1);
 
+    fn runtime(rules: Rules) -> UploadRuntime {
+        UploadRuntime {
+            packages: no_packages,
+            rules,
+            granted: None,
+        }
+    }
+
     fn draft() -> Draft {
-        let text = "---\nname: mine\ndescription: d\n---\nx";
+        draft_of("---\nname: mine\ndescription: d\n---\nx")
+    }
+
+    fn draft_of(text: &str) -> Draft {
         let file = SkillFile {
             bytes: text.as_bytes().into(),
             executable: false,
         };
         let files = Files::from([("SKILL.md".to_owned(), file)]);
         knack_registry::fixture::draft("mine", files)
+    }
+
+    #[tokio::test]
+    async fn an_upload_with_packages_that_the_runtime_does_not_allow_is_not_served() {
+        let text = "---\nname: mine\ndescription: d\npackages: {python: [openpyxl]}\n---\nx";
+        for (allowed, served) in [(Allowed::Declared, 1), (Allowed::Standard, 0), (Allowed::Nothing, 0)] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = Arc::new(FolderStore::open(folder.path()).unwrap().store);
+            let owner = Owner::from([1; 32]);
+            store.create(&owner, None, draft_of(text)).await.unwrap();
+            let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
+            let rules = Rules::default().allowing(allowed);
+            let catalogs = CallerCatalogs::new(store, runtime(rules), judged);
+            let base = Arc::new(Snapshot::without_catalog(RuntimeSettings::default(), ""));
+            assert_eq!(catalogs.served(owner, base).await.skills.len(), served, "{allowed:?}");
+            let reported = lock(&catalogs.reported).join("");
+            assert_eq!(reported.contains("spec.packages.allowed"), served == 0, "{reported}");
+        }
     }
 
     #[tokio::test]
@@ -247,7 +288,7 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 
         let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
-        let catalogs = Arc::new(CallerCatalogs::new(store, (no_packages, None), judged));
+        let catalogs = Arc::new(CallerCatalogs::new(store, runtime(Rules::default()), judged));
         let base = Arc::new(Snapshot::without_catalog(RuntimeSettings::default(), ""));
         let served = |owner: &Owner| {
             let (catalogs, owner, base) = (Arc::clone(&catalogs), owner.clone(), Arc::clone(&base));

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use assemble::assemble;
+use caller_catalogs::UploadRuntime;
 pub(crate) use config_args::ConfigArgs;
 pub use discover::{
     DiscoveredSources, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
@@ -390,8 +391,15 @@ fn uploads(
         return Ok(None);
     };
     let catalogs = args.catalogs.named_or_default(roots)?;
-    let told = (search.packages, search.granted.clone());
-    let opened = DevUploads::open((folder, args.history_days), told, judged, catalogs);
+    let runtime = UploadRuntime {
+        packages: search.packages,
+        rules: search
+            .at_start
+            .as_ref()
+            .map_or_else(Rules::default, |at_start| at_start.rules.clone()),
+        granted: search.granted.clone().map(Arc::from),
+    };
+    let opened = DevUploads::open((folder, args.history_days), runtime, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
     terminal::line(&format!("uploaded skills are kept in {}", folder.display()));
     Ok(Some(Arc::new(opened)))

@@ -11,7 +11,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Response, Uri};
 use knack_gateway::Gateway;
 use knack_gateway::callers::caller;
-use knack_gateway::catalog::{PackageNames, Snapshot};
+use knack_gateway::catalog::Snapshot;
 use knack_gateway::http_server::request_id::RequestId;
 use knack_gateway::runs::ad_hoc::AdHocRuns;
 use knack_gateway::runs::run_history::RunHistory;
@@ -23,10 +23,9 @@ use knack_registry::{
 };
 use knack_wire::history::HistorySecret;
 
-use super::caller_catalogs::CallerCatalogs;
+use super::caller_catalogs::{CallerCatalogs, UploadRuntime};
 use super::history::NotedRuns;
 use super::ready_skills::ReadySkills;
-use super::search::EnvFlag;
 use crate::cli::terminal;
 use crate::sources::archive::unpack_upload;
 
@@ -43,11 +42,10 @@ pub(super) struct DevUploads {
 }
 
 impl DevUploads {
-    /// Opens a folder, with the history of so many days. `packages` returns the packages of a skill's runs; `granted`: the environment
-    /// values that a person grants, where code is run.
+    /// Opens a folder, with the history of so many days.
     pub(super) fn open(
         (root, history_days): (&Path, u32),
-        (packages, granted): (PackageNames, Option<Vec<EnvFlag>>),
+        runtime: UploadRuntime,
         judged: Arc<ReadySkills>,
         catalogs: Catalogs,
     ) -> std::io::Result<Self> {
@@ -68,7 +66,7 @@ impl DevUploads {
             calls: SkillCalls::new(SkillPaces::FOLDER),
             gateway: OnceLock::new(),
             secret: HistorySecret::new(opened.secret),
-            catalogs: CallerCatalogs::new(store, (packages, granted), judged),
+            catalogs: CallerCatalogs::new(store, runtime, judged),
         })
     }
 

@@ -31,5 +31,5 @@ pub use node::{NpmIndex, lock_of_npm};
 pub use python::BaseInterpreter;
 pub(crate) use service::open_builder;
 pub use service::{LogLine, Packages};
-pub use store::{EnvironmentInfo, Pruned, Store, default_store};
+pub use store::{EnvironmentInfo, Pruned, Store, default_store, usable_store};
 pub use uv::Uv;

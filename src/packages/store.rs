@@ -19,7 +19,7 @@ use knack_execution::environments::Environment;
 use knack_execution::interpreter::{CodeUser, unreachable_part};
 use knack_packages::State;
 use knack_packages::key::Key;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::build_error::BuildError;
@@ -104,21 +104,51 @@ pub fn default_store() -> Result<PathBuf, BuildError> {
     Ok(cache.join("knack/packages"))
 }
 
+/// The default folder, if packages can be kept there. Nothing is made. Blocks.
+pub fn usable_store() -> Result<PathBuf, BuildError> {
+    let root = default_store()?;
+    // Of a folder that is not there yet, the nearest one that is decides.
+    let Some((nearest, metadata)) = root
+        .ancestors()
+        .find_map(|folder| Some((folder, folder.metadata().ok()?)))
+    else {
+        return Ok(root);
+    };
+    if nearest == root && !is_own(&metadata) {
+        return Err(off(&root, NOT_OWN));
+    }
+    let why = if !metadata.is_dir() {
+        "is not a folder"
+    } else if rustix::fs::access(nearest, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        "cannot be written"
+    } else {
+        return Ok(root);
+    };
+    Err(off(&root, &format!("{} {why}", nearest.display())))
+}
+
+/// Why a folder may not hold packages.
+const NOT_OWN: &str = "it is not a folder that only this user can write to";
+
+fn is_own(metadata: &fs::Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
+}
+
+fn off(root: &Path, why: &str) -> BuildError {
+    let text = format!("{}: {why}; name another folder by {STORE_VARIABLE}", root.display());
+    BuildError::new(State::PackagesOff, text)
+}
+
 impl Store {
     /// Opens the folder, and makes it if need be. Blocks.
     pub fn open(root: &Path, reach: CodeUser) -> Result<Self, BuildError> {
-        let off = |why: String| {
-            BuildError::new(
-                State::PackagesOff,
-                format!("{}: {why}; name another folder by {STORE_VARIABLE}", root.display()),
-            )
-        };
+        let off = |why: String| off(root, &why);
         let made = DirBuilder::new().recursive(true).mode(0o755).create(root);
         made.map_err(|error| off(error.to_string()))?;
         let root = root.canonicalize().map_err(|error| off(error.to_string()))?;
         let metadata = root.metadata().map_err(|error| off(error.to_string()))?;
-        if metadata.uid() != rustix::process::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
-            return Err(off("it is not a folder that only this user can write to".to_owned()));
+        if !is_own(&metadata) {
+            return Err(off(NOT_OWN.to_owned()));
         }
         fs::set_permissions(&root, Permissions::from_mode(0o711)).map_err(|error| off(error.to_string()))?;
         if let Some(closed) = root

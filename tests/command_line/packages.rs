@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::program::{folder, knack};
+use super::program::{Program, folder, knack};
 use super::{err, out};
 
 const NO_UV: (&str, &str) = ("KNACK_UV", "/nonexistent/uv");
@@ -297,6 +297,80 @@ async fn a_store_that_is_not_named_from_the_root_is_refused() {
         );
     }
     assert!(environment.exists());
+}
+
+#[tokio::test]
+async fn doctor_says_where_packages_cannot_be_kept() {
+    let folder = folder(&[("file", ""), ("open/x", ""), ("closed/x", "")]);
+    for (name, mode) in [("open", 0o777), ("closed", 0o555)] {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(folder.path().join(name), permissions).unwrap();
+    }
+    // Root writes everywhere.
+    let closed = (!rustix::process::geteuid().is_root()).then_some("closed cannot be written");
+    for (store, said) in [
+        ("new/store", None),
+        ("file/store", Some("file is not a folder")),
+        ("open", Some("it is not a folder that only this user can write to")),
+        ("closed/store", closed),
+    ] {
+        let path = folder.path().join(store);
+        let told = out(&knack(
+            folder.path(),
+            &["doctor"],
+            &[("KNACK_PACKAGES_DIR", path.to_str().unwrap())],
+        )
+        .await);
+        let line = told
+            .lines()
+            .find(|line| line.contains("folder for packages: "))
+            .unwrap();
+        match said {
+            None => assert_eq!(line, format!("ok      folder for packages: {}", path.display())),
+            Some(said) => assert!(
+                line.starts_with("MISSING ")
+                    && line.ends_with(&format!("{said}; name another folder by KNACK_PACKAGES_DIR")),
+                "{line}"
+            ),
+        }
+    }
+    assert!(!folder.path().join("new").exists(), "nothing is changed");
+}
+
+#[tokio::test]
+async fn dev_serves_no_skill_with_packages_that_its_runtime_does_not_allow() {
+    let skill = |packages: &str| {
+        format!(
+            "---\nname: sheet\ndescription: d\nactivation: Always\npackages: {{python: [{packages}]}}\n---\nPlover.\n"
+        )
+    };
+    let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\n\
+                   spec: {maxActivation: Always, packages: {allowed: None}}\n";
+    let field = "spec.packages.allowed of the runtime is None";
+    let named = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "@sheet hello"}]});
+    let files = folder(&[
+        ("skills/sheet/SKILL.md", &skill("openpyxl")),
+        ("skills/runtime.yaml", runtime),
+    ]);
+    let mut program = Program::start(files, &["--upstream", "mock", "--no-local-executor"], &[]).await;
+    let told = program.greeting.join("\n");
+    assert!(told.contains(&format!("skill sheet is not served: {field}")), "{told}");
+    let answer = program.post("/v1/chat/completions", &named, &[]).await;
+    assert!(
+        answer.contains("here but not served") && answer.contains(field),
+        "{answer}"
+    );
+    // Without them it is served, and goes on when an edit adds some.
+    let path = program.path("skills/sheet/SKILL.md");
+    for (packages, line) in [
+        ("", "1 skill at revision"),
+        ("openpyxl", "skill sheet: spec.packages.allowed"),
+    ] {
+        std::fs::write(&path, skill(packages)).unwrap();
+        while !program.line().await.contains(line) {}
+        let answer = program.post("/v1/chat/completions", &named, &[]).await;
+        assert!(answer.contains("choices"), "{packages}: {answer}");
+    }
 }
 
 /// What a cluster would refuse by the rules of the runtime beside the skill.

@@ -252,7 +252,7 @@ async fn a_run_whose_model_fails_is_reported_with_the_failure() {
         (
             "ends",
             TOOLS,
-            "The upstream's stream ended before its answer was complete.",
+            "The upstream sent something that is not an event of its format: the JSON text ends too early.",
         ),
         ("refused", "", "provider answered 401"),
     ];
