@@ -16,7 +16,9 @@ const FOLDER_MAX_FILES: usize = knack_skill::tree::MAX_FILES;
 /// Folders inside a skill.
 const FOLDER_MAX_DEPTH: usize = 16;
 /// Never part of a skill: version control, byte code, desktop litter, dependencies of a checkout.
-const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", "node_modules"];
+const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", NODE_MODULES];
+/// Of these its author may have meant to ship the content, which the first warning of a skill says.
+const NODE_MODULES: &str = "node_modules";
 
 /// Reads every regular file below `root`. Links are not followed: a skill must not carry what its author's
 /// machine happened to hold. They are named in a warning. Files that runs write are no part of a skill.
@@ -30,6 +32,7 @@ pub(super) fn read_folder(
         search,
         files: BTreeMap::new(),
         warnings: Vec::new(),
+        has_node_modules: false,
         bytes: 0,
     };
     walk.directory(root, "", 0)?;
@@ -41,6 +44,8 @@ struct Walk<'a> {
     search: &'a Search,
     files: BTreeMap<String, SkillFile>,
     warnings: Vec<SourceReport>,
+    /// Whether a warning names a `node_modules`.
+    has_node_modules: bool,
     bytes: u64,
 }
 
@@ -70,14 +75,20 @@ impl Walk<'_> {
                 ));
                 continue;
             };
-            if SKIPPED.contains(&name) {
-                continue;
-            }
             let path = if prefix.is_empty() {
                 name.to_owned()
             } else {
                 format!("{prefix}/{name}")
             };
+            if SKIPPED.contains(&name) {
+                if name == NODE_MODULES && !std::mem::replace(&mut self.has_node_modules, true) {
+                    self.warnings.push(SourceReport::warning(
+                        format!("{}/{path}", self.origin),
+                        "left out, it is no part of a skill; list its packages in package.json and run knack skill lock",
+                    ));
+                }
+                continue;
+            }
             let kind = entry
                 .file_type()
                 .map_err(|error| self.fail(&path, &format!("cannot be read: {error}")))?;

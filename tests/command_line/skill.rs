@@ -77,6 +77,25 @@ async fn a_folder_that_links_reach_too_is_one_skill() {
     );
 }
 
+/// Its author may have meant to ship it; the other names never are a part of a skill.
+#[tokio::test]
+async fn packages_of_node_in_a_folder_are_said_to_be_left_out_once() {
+    let folder = folder(&[
+        ("a/SKILL.md", "---\nname: a\ndescription: d\n---\nText.\n"),
+        ("a/node_modules/x/index.js", ""),
+        ("a/scripts/node_modules/x/index.js", ""),
+        ("a/.git/config", ""),
+    ]);
+    let warning = "warning: a/node_modules: left out, it is no part of a skill; list its packages in package.json and run knack skill lock";
+    for arguments in [&["validate", "a"], &["import", "a"]] {
+        let output = knack(folder.path(), &[&["skill"], &arguments[..]].concat(), &[]).await;
+        let said = format!("{}{}", out(&output), err(&output));
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(said.matches("left out").count(), 1, "{said}");
+        assert!(said.contains(warning), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn validate_reports_skills_of_one_name_as_dev_does() {
     let document = "---\nname: word\ndescription: d\n---\nText.\n";
