@@ -3,9 +3,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use knack_gateway::catalog::{Snapshot, SourceReport};
+use knack_api::SkillRuntimeSpec;
+use knack_gateway::catalog::{RuntimeSettings, Snapshot, SourceReport};
 use knack_skill::call::grantable_env;
-use knack_skill::model::{Skill, SkillRef};
+use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::tool_env::is_operational;
 
 use super::discover::DiscoveredSources;
@@ -14,6 +15,7 @@ use super::search::{EnvFlag, SkillFlag};
 /// The warnings about a snapshot of what was found.
 pub(super) fn notes(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
     let mut notes = given_to_nobody(found, snapshot);
+    notes.extend(capped_on_a_cluster(found, snapshot));
     notes.extend(pins_of_nobody(found, snapshot));
     // The first source of an id is the one that is served.
     let sources = found.skills.iter().rev();
@@ -63,6 +65,28 @@ fn pins_of_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Option<Sour
             unknown.join(", ")
         );
         SourceReport::warning(origin, text)
+    })
+}
+
+/// A warning about manifests whose activation has its effect only since there is no SkillRuntime: one on a cluster has a limit unless it
+/// sets another. Folders are not meant for a cluster as they are.
+fn capped_on_a_cluster(found: &DiscoveredSources, snapshot: &Snapshot) -> Option<SourceReport> {
+    let manifests = found.skills.iter().filter(|source| source.labels.is_some());
+    let manifests: BTreeSet<&SkillRef> = manifests.map(|source| &source.id).collect();
+    let cap = ActivationMode::from(SkillRuntimeSpec::MAX_ACTIVATION);
+    let above = snapshot.skills.iter().filter(|skill| skill.activation > cap);
+    let names: Vec<String> = above
+        .filter(|skill| manifests.contains(&skill.id))
+        .map(|skill| format!("{} ({})", skill.id.name, skill.activation.as_str()))
+        .collect();
+    let is_without = snapshot.runtime.name == RuntimeSettings::default().name;
+    (is_without && !names.is_empty()).then(|| {
+        let text = format!(
+            "a cluster serves {} as {}, unless spec.maxActivation of its SkillRuntime is higher or a pin sets the mode",
+            names.join(", "),
+            cap.as_str()
+        );
+        SourceReport::warning("no SkillRuntime", text)
     })
 }
 
@@ -179,6 +203,33 @@ spec:
             "spec.skillSelector.skills: no skill default/wort, team/word is found here; check namespace and name"
         );
         assert_eq!(told(other, false), "");
+    }
+
+    #[test]
+    fn activation_above_the_default_of_a_cluster_is_told_of_manifests_without_a_runtime() {
+        let told = |mode: &str| {
+            let text = format!(
+                "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: word}}\nspec:\n  activation: {{mode: {mode}}}\n  \
+                 source: {{inline: {{files: {{SKILL.md: \"---\\nname: word\\ndescription: d\\n---\\nx\\n\"}}}}}}\n"
+            );
+            let snapshot = assemble(discover_text("all.yaml", &text), Node::Absent, &mut LastGood::default());
+            let texts: Vec<String> = snapshot.reports.iter().map(ToString::to_string).collect();
+            texts.join("|")
+        };
+        assert_eq!(
+            told("Always"),
+            "warning: no SkillRuntime: a cluster serves word (Always) as Listed, unless spec.maxActivation of its SkillRuntime is higher or \
+             a pin sets the mode"
+        );
+        assert!(told("Auto").contains("word (Auto) as Listed"));
+        assert_eq!(told("Listed"), "");
+        assert_eq!(told("OnRequest"), "");
+        let folder = tempfile::tempdir().unwrap();
+        let document = "---\nname: a\ndescription: d\nactivation: Always\n---\nx\n";
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        std::fs::write(folder.path().join("a/SKILL.md"), document).unwrap();
+        let found = discover(&Search::of(vec![folder.path().to_owned()]));
+        assert_eq!(assemble(found, Node::Absent, &mut LastGood::default()).reports, []);
     }
 
     #[test]
