@@ -347,7 +347,7 @@ async fn dev_serves_no_skill_with_packages_that_its_runtime_does_not_allow() {
     let runtime = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: r}\n\
                    spec: {maxActivation: Always, packages: {allowed: None}}\n";
     let field = "spec.packages.allowed of the runtime is None";
-    let named = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "@sheet hello"}]});
+    let named = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]});
     let files = folder(&[
         ("skills/sheet/SKILL.md", &skill("openpyxl")),
         ("skills/runtime.yaml", runtime),
@@ -355,7 +355,9 @@ async fn dev_serves_no_skill_with_packages_that_its_runtime_does_not_allow() {
     let mut program = Program::start(files, &["--upstream", "mock", "--no-local-executor"], &[]).await;
     let told = program.greeting.join("\n");
     assert!(told.contains(&format!("skill sheet is not served: {field}")), "{told}");
-    let answer = program.post("/v1/chat/completions", &named, &[]).await;
+    let answer = program
+        .post("/v1/chat/completions", &named, &[("x-knack-skills", "sheet")])
+        .await;
     assert!(
         answer.contains("here but not served") && answer.contains(field),
         "{answer}"
@@ -368,7 +370,9 @@ async fn dev_serves_no_skill_with_packages_that_its_runtime_does_not_allow() {
     ] {
         std::fs::write(&path, skill(packages)).unwrap();
         while !program.line().await.contains(line) {}
-        let answer = program.post("/v1/chat/completions", &named, &[]).await;
+        let answer = program
+            .post("/v1/chat/completions", &named, &[("x-knack-skills", "sheet")])
+            .await;
         assert!(answer.contains("choices"), "{packages}: {answer}");
     }
 }
