@@ -117,7 +117,8 @@ fn yaml_help(yaml: &str, line: usize) -> &'static str {
         return "indent with spaces, not with tabs";
     }
     let width = here.next().map_or(0, indented);
-    let is_new = !before().any(|text| indented(text) == width);
+    let opens = before().last().is_some_and(|text| text.trim_end().ends_with(':'));
+    let is_new = !opens && !before().any(|text| indented(text) == width);
     let is_deeper = before().last().is_some_and(|text| indented(text) < width);
     if line > 1 && is_new && is_deeper {
         "check the indentation of this line; put texts that hold a colon, # or brackets in quotes"
