@@ -15,7 +15,7 @@ fn indentation_that_cannot_be_read_is_named() {
         ("tools:\n  - name: t\n   command: x\n", 4, indentation),
         ("license: a: b\n", 2, "put texts that hold a colon"),
         ("metadata:\n  a: b: c\n", 3, "put texts that hold a colon"),
-        ("license: [a\n", 4, "put texts that hold a colon"),
+        ("license: [a\n", 3, "put texts that hold a colon"),
     ] {
         let loaded = load_text(&format!("---\n{yaml}name: demo\ndescription: d\n---\nx"), Profile::Load);
         let problem = &loaded.problems[0];
