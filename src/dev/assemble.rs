@@ -421,6 +421,38 @@ spec:
         assert_eq!(read().0, "knack-dev");
     }
 
+    /// Else prompts and keys would go to the public provider.
+    #[test]
+    fn an_upstream_of_no_known_api_ends_the_start_and_an_edit_to_it_keeps_the_runtime() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("runtime.yaml");
+        let mut last = LastGood::default();
+        let mut read = |api: &str| {
+            let spec = format!("{{gateway: {{upstreams: {{{api}: {{url: 'http://127.0.0.1:9/v1'}}}}}}}}");
+            std::fs::write(&file, runtime("main", &spec)).unwrap();
+            let found = discover(&Search::of(vec![file.clone()]));
+            let refused = found.named_failed.first().map(|report| report.text.clone());
+            let snapshot = assemble(found, Node::Absent, &mut last);
+            let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
+            (refused, snapshot.runtime.upstreams, texts.join("|"))
+        };
+        let (refused, upstreams, _) = read("openai");
+        assert!(refused.is_none() && upstreams.contains_key("openai"), "{refused:?}");
+        let (refused, kept, texts) = read("opnai");
+        assert_eq!(
+            refused.as_deref(),
+            Some(
+                "document 1 (SkillRuntime default/main): spec.gateway.upstreams: `opnai`: keys of upstreams must be \
+                 openai, anthropic or gemini"
+            )
+        );
+        assert_eq!(kept, upstreams);
+        assert!(
+            texts.contains("SkillRuntime default/main: the settings that were served last stay"),
+            "{texts}"
+        );
+    }
+
     #[test]
     fn a_skill_that_asks_for_more_than_its_runtime_has_is_served_and_told() {
         let skill = |sandbox: &str| {

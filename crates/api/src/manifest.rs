@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 
-use super::schema::unknown_field;
+use super::schema::{broken_rules, unknown_field};
 use super::skill::SkillSpec;
 use super::skill_runtime::SkillRuntimeSpec;
 
@@ -281,6 +281,10 @@ fn typed<T: serde::de::DeserializeOwned>(kind: &str, value: Value) -> Result<T, 
     // An API server prunes unknown fields; in a file such a field is a mistake that would go unnoticed.
     if let Some(message) = unknown_field(kind, &value) {
         return Err(message);
+    }
+    let broken = broken_rules(kind, &value);
+    if !broken.is_empty() {
+        return Err(broken.join("; "));
     }
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();

@@ -1,5 +1,6 @@
 //! From the types to the custom resource definitions that are checked in under `crds/`.
 
+mod check;
 mod defaults;
 mod explain;
 mod finish;
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use super::skill::Skill;
 use super::skill_runtime::SkillRuntime;
+pub use check::broken_rules;
 pub use rules::{INLINE_MAX, RULES, Rule};
 pub use unknown::unknown_field;
 

@@ -15,6 +15,15 @@ pub struct Rule {
     pub rule: &'static str,
     /// The message for the user: the error and its remedy.
     pub message: &'static str,
+    /// The same in Rust, for files.
+    pub(super) check: Option<Check>,
+}
+
+/// A rule in Rust: whether a value that is there keeps it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Check {
+    /// Of every key of a mapping.
+    Keys(fn(&str) -> bool),
 }
 
 /// Inline content of an object, in code points; bytes are checked when the skill is judged.
@@ -26,6 +35,7 @@ const fn skill(at: &'static str, rule: &'static str, message: &'static str) -> R
         at,
         rule,
         message,
+        check: None,
     }
 }
 
@@ -35,6 +45,14 @@ const fn runtime(at: &'static str, rule: &'static str, message: &'static str) ->
         at,
         rule,
         message,
+        check: None,
+    }
+}
+
+impl Rule {
+    const fn keys(mut self, is_legal: fn(&str) -> bool) -> Self {
+        self.check = Some(Check::Keys(is_legal));
+        self
     }
 }
 
@@ -399,7 +417,8 @@ pub const RULES: &[Rule] = &[
         "spec.gateway.upstreams",
         "self.all(k, k in ['openai', 'anthropic', 'gemini'])",
         "keys of upstreams must be openai, anthropic or gemini",
-    ),
+    )
+    .keys(|key| ["openai", "anthropic", "gemini"].contains(&key)),
     runtime(
         "spec.gateway.upstreams{}.url",
         "isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''",

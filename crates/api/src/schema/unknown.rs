@@ -47,7 +47,7 @@ fn search(schema: &Value, value: &Value, path: &str) -> Option<String> {
     }
 }
 
-fn join(path: &str, key: &str) -> String {
+pub(super) fn join(path: &str, key: &str) -> String {
     if path.is_empty() {
         key.to_owned()
     } else {
