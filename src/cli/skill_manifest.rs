@@ -320,7 +320,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_folder_comes_back_byte_for_byte(
-            of in proptest::collection::btree_map("[a-zA-Z0-9._ -]{1,8}(/[a-z.]{1,4})?", (prop_oneof![
+            of in proptest::collection::btree_map("[a-zA-Z0-9._ -]{0,7}[a-zA-Z0-9_ -](/[a-z.]{0,3}[a-z])?", (prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..40),
                 "(\\PC|[ \t\n\r:#|>'\"{-])*".prop_map(String::into_bytes),
             ], any::<bool>()), 1..5),

@@ -92,7 +92,7 @@ async fn validate_checks_the_packages_of_node_that_a_manifest_lists() {
             json!(["docx", "x@file:../x"]),
             Some(&lock),
             1,
-            "spec.packages.node[1]: x comes from \"file:../x\"",
+            "spec.packages.node[1]: packages.node must be package names with version ranges",
         ),
     ] {
         let mut files = json!({
@@ -398,7 +398,7 @@ async fn validate_says_what_the_runtime_beside_a_skill_does_not_allow() {
         (
             "{constraints: [mcp<2x]}",
             1,
-            "SkillRuntime main: spec.packages.constraints[0]: ",
+            "(SkillRuntime default/main): spec.packages.constraints[0]: packages.constraints must be package names",
         ),
     ] {
         let runtime =

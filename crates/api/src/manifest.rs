@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knack_vocabulary::{API_VERSION, DEFAULT_NAMESPACE, KIND_SKILL, KIND_SKILL_RUNTIME, NAME_MAX_BYTES};
+use knack_vocabulary::{API_VERSION, DEFAULT_NAMESPACE, KIND_SKILL, KIND_SKILL_RUNTIME};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 
-use super::schema::{broken_rules, unknown_field};
+use super::schema::{problems, unknown_field, without_nulls};
 use super::skill::SkillSpec;
 use super::skill_runtime::SkillRuntimeSpec;
 
@@ -48,7 +48,6 @@ pub struct SkillRuntimeManifest {
     /// Identity and labels.
     pub metadata: ObjectMeta,
     /// The desired state.
-    #[serde(default)]
     pub spec: SkillRuntimeSpec,
 }
 
@@ -268,7 +267,9 @@ fn read_one(document: usize, value: Value) -> Result<Manifest, ManifestError> {
             format!("apiVersion: {api_version} is not served; write {API_VERSION}"),
         ));
     }
-    check_name(part("name").unwrap_or_default()).map_err(|message| fail(object.clone(), message))?;
+    if part("name").unwrap_or_default().is_empty() {
+        return Err(fail(object, "metadata.name: required".to_owned()));
+    }
     match kind.as_str() {
         KIND_SKILL => typed(KIND_SKILL, value).map(|m| Manifest::Skill(Box::new(m))),
         KIND_SKILL_RUNTIME => typed(KIND_SKILL_RUNTIME, value).map(|m| Manifest::SkillRuntime(Box::new(m))),
@@ -277,39 +278,21 @@ fn read_one(document: usize, value: Value) -> Result<Manifest, ManifestError> {
     .map_err(|message| fail(object, message))
 }
 
-fn typed<T: serde::de::DeserializeOwned>(kind: &str, value: Value) -> Result<T, String> {
+fn typed<T: serde::de::DeserializeOwned>(kind: &str, mut value: Value) -> Result<T, String> {
     // An API server prunes unknown fields; in a file such a field is a mistake that would go unnoticed.
     if let Some(message) = unknown_field(kind, &value) {
         return Err(message);
     }
-    let broken = broken_rules(kind, &value);
-    if !broken.is_empty() {
-        return Err(broken.join("; "));
+    let problems = problems(kind, &value);
+    if !problems.is_empty() {
+        return Err(problems.join("; "));
     }
+    without_nulls(kind, &mut value);
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();
         format!("{path}: {inner}")
     })
-}
-
-/// DNS-1123 label, as `metadata.name` of both kinds must be.
-fn check_name(name: &str) -> Result<(), String> {
-    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() {
-        Err("metadata.name: required".to_owned())
-    } else if name.len() > NAME_MAX_BYTES {
-        Err(format!(
-            "metadata.name: {} characters, at most {NAME_MAX_BYTES}",
-            name.len()
-        ))
-    } else if !name.chars().all(legal) || name.starts_with('-') || name.ends_with('-') {
-        Err(format!(
-            "metadata.name: {name:?} must be lower-case letters, digits and hyphens, with a letter or digit at both ends"
-        ))
-    } else {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -390,8 +373,11 @@ mod tests {
         );
         check(&list(""), &[]);
         check(
-            "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntimeList\nitems: [{metadata: {name: a}}, {metadata: {name: B}}]\n",
-            &["runtime a", "error document 1 (SkillRuntime default/B): metadata.name"],
+            "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntimeList\nitems: [{metadata: {name: a}, spec: {}}, {metadata: {name: B}, spec: {}}]\n",
+            &[
+                "runtime a",
+                "error document 1 (SkillRuntime default/B): metadata.name must be",
+            ],
         );
         // Lists of others are not searched, and lists in lists end.
         check("apiVersion: v1\nkind: PodList\nitems: [{}]\n", &["other v1 PodList"]);
@@ -416,13 +402,147 @@ mod tests {
     fn wrong_enum_words_and_names_are_named() {
         check(
             &SKILL.replace("spec: {", "spec: {activation: {mode: Sometimes}, "),
-            &["spec.activation.mode: unknown variant `Sometimes`"],
+            &["spec.activation.mode: `Sometimes` must be one of Never, OnRequest, Listed, Auto, Always"],
         );
         check(
             &SKILL.replace("name: a", "name: A_b"),
-            &["metadata.name: \"A_b\" must be lower-case"],
+            &["metadata.name must be lower-case letters, digits and single hyphens"],
         );
         check(&SKILL.replace("name: a", "name: "), &["metadata.name: required"]);
+    }
+
+    /// The text of a Skill with other fields, or of a SkillRuntime.
+    fn skill(fields: &str) -> String {
+        SKILL.replace("spec: {", &format!("spec: {{{fields}, "))
+    }
+
+    fn runtime(spec: &str) -> String {
+        format!("apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: r}}\nspec: {spec}\n")
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_told_what_to_write() {
+        for (text, expected) in [
+            (
+                skill("activation: Always"),
+                "spec.activation: write a mapping, such as `activation: {mode: Always}`",
+            ),
+            (
+                runtime("{concurrency: 4}"),
+                "spec.concurrency: write a mapping with fields of concurrency: maxQueued, maxRuns, queueTimeoutSeconds",
+            ),
+            (
+                runtime("{concurrency: {maxRuns: many}}"),
+                "spec.concurrency.maxRuns: write a whole number",
+            ),
+            (
+                runtime("{concurrency: {maxRuns: 1.5}}"),
+                "spec.concurrency.maxRuns: write a whole number",
+            ),
+            (
+                runtime("{sandbox: {languages: python}}"),
+                "spec.sandbox.languages: write a list",
+            ),
+            (runtime("{suspend: 'yes'}"), "spec.suspend: write true or false"),
+            (
+                skill("version: 1.10"),
+                "spec.version: write a string: put the value in quotes",
+            ),
+            (
+                runtime("{gateway: {upstreams: [openai]}}"),
+                "spec.gateway.upstreams: write a mapping",
+            ),
+            (runtime("text"), "spec: write a mapping with fields of spec: "),
+            (SKILL.replace("spec:", "other:"), "other: unknown field"),
+            (
+                SKILL.replace("{name: a}", "{name: a, labels: {team: 1}}"),
+                "metadata.labels.team: write a string",
+            ),
+            (
+                runtime("{sandbox: {resources: {limits: {memory: [1]}}}}"),
+                "spec.sandbox.resources.limits.memory: write a quantity, such as 512Mi",
+            ),
+        ] {
+            check(&text, &[expected]);
+            let told = parse_manifests(&text)[0].as_ref().unwrap_err().to_string();
+            for word in ["expected struct", "invalid type", "u64", "sequence"] {
+                assert!(!told.contains(word), "{told}");
+            }
+        }
+    }
+
+    #[test]
+    fn bounds_of_the_definitions_are_those_of_files() {
+        for (text, expected) in [
+            (
+                skill("sandbox: {timeoutSeconds: 0}"),
+                "spec.sandbox.timeoutSeconds: must be at least 1",
+            ),
+            (
+                skill("sandbox: {maxOutputBytes: 1}"),
+                "spec.sandbox.maxOutputBytes: must be at least 1024",
+            ),
+            (
+                skill("inputs: [{name: a b}]"),
+                "spec.inputs[0].name: input names must consist of letters",
+            ),
+            (
+                skill("activation: {tags: [\"\"]}"),
+                "spec.activation.tags[0]: must not be empty",
+            ),
+            (
+                SKILL.replace("{name: a}", "{name: a, namespace: A B}"),
+                "metadata.namespace: must be lower-case letters, digits and hyphens",
+            ),
+            (
+                SKILL.replace("{name: a}", "{name: a, labels: {a b: c}}"),
+                "metadata.labels: `a b`: must be a label key of Kubernetes",
+            ),
+            (
+                runtime("{sandbox: {maxTimeoutSeconds: 99999}}"),
+                "spec.sandbox.maxTimeoutSeconds: must be at most 3600",
+            ),
+            (
+                runtime("{concurrency: {maxRuns: 0}, gateway: {injection: {deadlineSeconds: 0, maxToolRounds: 0}}}"),
+                "spec.concurrency.maxRuns: must be at least 1; spec.gateway.injection.deadlineSeconds: must be at least 1; \
+                 spec.gateway.injection.maxToolRounds: must be at least 1",
+            ),
+            (
+                runtime("{warmPool: {replicas: 1000}}"),
+                "spec.warmPool.replicas: must be at most 100",
+            ),
+            (
+                runtime("{skillSelector: {skills: [{name: A_b}]}}"),
+                "spec.skillSelector.skills[0].name: must be lower-case",
+            ),
+            (
+                runtime("{skillSelector: {skills: [{}]}}"),
+                "spec.skillSelector.skills[0].name: required",
+            ),
+            (
+                runtime("{sandbox: {resources: {limits: {memory: -1}}}}"),
+                "spec.sandbox.resources.limits.memory: must be at least 0",
+            ),
+            (
+                runtime("{sandbox: {languages: [node, node, node]}}"),
+                "spec.sandbox.languages: must have at most 2 items",
+            ),
+        ] {
+            check(&text, &[expected]);
+        }
+        // A field without a value is left out, as the API server does; what a definition does not describe stays.
+        check(
+            &runtime("{env: , sandbox: {languages: , timeoutSeconds: }}"),
+            &["runtime r"],
+        );
+        check(&runtime(""), &["spec: required"]);
+        let schema = skill("tools: [{name: t, command: [a], inputSchema: {properties: {a: {default: null}}}}]");
+        let Manifest::Skill(read) = parse_manifests(&schema).remove(0).unwrap() else {
+            panic!("no Skill");
+        };
+        let tools = read.spec.tools.unwrap();
+        let kept = tools[0].input_schema.as_ref().unwrap();
+        assert!(kept["properties"]["a"]["default"].is_null() && kept["properties"]["a"].get("default").is_some());
     }
 
     #[test]

@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::defaults::defaults;
 use super::explain::{WORDS, explain};
-use super::rules::{PATTERNS, Pattern, RULES};
+use super::patterns::{PATTERNS, Pattern};
+use super::rules::RULES;
 
 /// Bound of strings that name none: values of labels and inputs, keys.
 const STRING_MAX: u64 = 16_384;

@@ -4,6 +4,8 @@ mod check;
 mod defaults;
 mod explain;
 mod finish;
+mod patterns;
+mod predicates;
 mod rules;
 mod unknown;
 
@@ -16,7 +18,8 @@ use serde_json::Value;
 
 use super::skill::Skill;
 use super::skill_runtime::SkillRuntime;
-pub use check::broken_rules;
+pub use check::problems;
+pub(crate) use check::without_nulls;
 pub use rules::{INLINE_MAX, RULES, Rule};
 pub use unknown::unknown_field;
 
@@ -58,6 +61,8 @@ pub fn schema_of(kind: &str) -> Option<&'static Value> {
     definition.pointer("/spec/versions/0/schema/openAPIV3Schema")
 }
 
+#[cfg(test)]
+mod check_tests;
 #[cfg(test)]
 mod explain_tests;
 #[cfg(test)]

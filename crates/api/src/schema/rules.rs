@@ -1,8 +1,17 @@
-//! Validation rules that the API server checks (CEL), each with the message that a user reads.
+//! Validation rules that the API server checks (CEL), each with the message that a user reads, and the same in Rust for files.
 //!
-//! Every rule has a refused object in `tests/cluster_operator/crds`; a test compares the two lists.
+//! Every rule has a refused object in `tests/cluster_operator/crds`; a test compares the two lists. The API server and
+//! [`super::problems`] both judge these objects.
 
-use knack_vocabulary::{KIND_SKILL, KIND_SKILL_RUNTIME};
+use knack_vocabulary::defaults::MAX_TIMEOUT_SECONDS;
+use knack_vocabulary::{KIND_SKILL, KIND_SKILL_RUNTIME, NAME_MAX_BYTES};
+use serde_json::Value;
+
+use super::patterns::{label_key, label_name};
+use super::predicates::{
+    characters, files, has, is_http_url, is_name, is_pod_key, is_python_file, is_relative, is_repository, is_unique,
+    items, name_of, paths, requirement, text,
+};
 
 /// One rule of one kind.
 #[derive(Debug, Clone, Copy)]
@@ -15,44 +24,71 @@ pub struct Rule {
     pub rule: &'static str,
     /// The message for the user: the error and its remedy.
     pub message: &'static str,
-    /// The same in Rust, for files.
-    pub(super) check: Option<Check>,
+    /// The same in Rust, for files; absent where it follows from the CEL ([`Rule::check`]).
+    check: Option<Check>,
 }
 
 /// A rule in Rust: whether a value that is there keeps it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Check {
+    /// Of the value.
+    Of(fn(&Value) -> bool),
     /// Of every key of a mapping.
     Keys(fn(&str) -> bool),
+    /// Every key of a mapping matches.
+    KeysMatch(&'static str),
+    /// The text matches.
+    Matches(&'static str),
+    /// The text does not match.
+    MatchesNot(&'static str),
 }
 
 /// Inline content of an object, in code points; bytes are checked when the skill is judged.
 pub const INLINE_MAX: usize = 120 * 1024;
 
 const fn skill(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
-    Rule {
-        kind: KIND_SKILL,
-        at,
-        rule,
-        message,
-        check: None,
-    }
+    made(KIND_SKILL, at, rule, message, None)
+}
+
+const fn skill_by(at: &'static str, rule: &'static str, message: &'static str, check: Check) -> Rule {
+    made(KIND_SKILL, at, rule, message, Some(check))
 }
 
 const fn runtime(at: &'static str, rule: &'static str, message: &'static str) -> Rule {
+    made(KIND_SKILL_RUNTIME, at, rule, message, None)
+}
+
+const fn runtime_by(at: &'static str, rule: &'static str, message: &'static str, check: Check) -> Rule {
+    made(KIND_SKILL_RUNTIME, at, rule, message, Some(check))
+}
+
+const fn made(
+    kind: &'static str,
+    at: &'static str,
+    rule: &'static str,
+    message: &'static str,
+    check: Option<Check>,
+) -> Rule {
     Rule {
-        kind: KIND_SKILL_RUNTIME,
+        kind,
         at,
         rule,
         message,
-        check: None,
+        check,
     }
 }
 
 impl Rule {
-    const fn keys(mut self, is_legal: fn(&str) -> bool) -> Self {
-        self.check = Some(Check::Keys(is_legal));
-        self
+    /// The rule in Rust. Of a rule that is one regular expression it is the same expression, which both engines read.
+    pub(super) fn check(&self) -> Option<Check> {
+        let within = |begin: &str, end: &str| {
+            let inner = self.rule.strip_prefix(begin)?.strip_suffix(end)?;
+            (!inner.contains('\'')).then_some(inner)
+        };
+        self.check
+            .or_else(|| within("self.matches('", "')").map(Check::Matches))
+            .or_else(|| within("!self.matches('", "')").map(Check::MatchesNot))
+            .or_else(|| within("self.all(k, k.matches('", "'))").map(Check::KeysMatch))
     }
 }
 
@@ -87,18 +123,6 @@ const POD_KEYS_TEXT: &str = "podMetadata must not set keys of knack.dev/, batch.
 /// The grammar of Semantic Versioning, but for leading zeros of the three numbers, which versions by date have: what an upload may have,
 /// its Skill may have.
 pub(super) const VERSION: &str = "self.matches('^[0-9]+[.][0-9]+[.][0-9]+(-(0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)([.](0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*)?([+][0-9A-Za-z-]+([.][0-9A-Za-z-]+)*)?$')";
-/// The name in a label's key, and a label's value.
-macro_rules! label_name {
-    () => {
-        "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-    };
-}
-/// A label's key: a name, with an optional domain before it.
-macro_rules! label_key {
-    () => {
-        concat!("([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?", label_name!())
-    };
-}
 /// A schema has no pattern for the keys of a map.
 const LABEL_KEYS: &str = concat!("self.all(k, k.matches('^", label_key!(), "$'))");
 /// Kubernetes takes capitals in the domain of an annotation.
@@ -112,144 +136,78 @@ const REQUIREMENT: &str = "(self.operator in ['In', 'NotIn']) == (has(self.value
 const REQUIREMENT_TEXT: &str =
     "matchExpressions with operator In or NotIn must have values; those with Exists or DoesNotExist must not";
 
-/// A pattern of Kubernetes for a text of a spec. Unlike rules they cost the API server's budget nothing, and have no message of their
-/// own: the server shows the pattern.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Pattern {
-    /// The kind.
-    pub(super) kind: &'static str,
-    /// The position, as that of a [`Rule`].
-    pub(super) at: &'static str,
-    /// The regular expression.
-    pub(super) regex: &'static str,
-}
-
-/// Names of ConfigMaps, Secrets and RuntimeClasses: [`crate::shared::is_object_name`], which a test compares. Lengths are bounded beside.
-pub(super) const OBJECT_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// Names of Skills and namespaces.
-const LABEL_NAME: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
-/// Keys of a Secret.
-const DATA_KEY: &str = "^[-._a-zA-Z0-9]+$";
-const LABEL_KEY: &str = concat!("^", label_key!(), "$");
-/// A toleration may be without a key, also by an empty one.
-const TAINT_KEY: &str = concat!("^(", label_key!(), ")?$");
-const LABEL_VALUE: &str = concat!("^(", label_name!(), ")?$");
-
-const fn of_skill(at: &'static str, regex: &'static str) -> Pattern {
-    Pattern {
-        kind: KIND_SKILL,
-        at,
-        regex,
-    }
-}
-
-const fn of_runtime(at: &'static str, regex: &'static str) -> Pattern {
-    Pattern {
-        kind: KIND_SKILL_RUNTIME,
-        at,
-        regex,
-    }
-}
-
-/// Every pattern.
-pub(super) const PATTERNS: &[Pattern] = &[
-    of_skill("spec.source.configMap.name", OBJECT_NAME),
-    of_skill("spec.source.upload.configMaps[]", OBJECT_NAME),
-    of_skill("spec.allowedRuntimes.namespaces.selector.matchLabels{}", LABEL_VALUE),
-    of_skill(
-        "spec.allowedRuntimes.namespaces.selector.matchExpressions[].key",
-        LABEL_KEY,
-    ),
-    of_skill(
-        "spec.allowedRuntimes.namespaces.selector.matchExpressions[].values[]",
-        LABEL_VALUE,
-    ),
-    of_runtime("spec.skillSelector.matchLabels{}", LABEL_VALUE),
-    of_runtime("spec.skillSelector.matchExpressions[].key", LABEL_KEY),
-    of_runtime("spec.skillSelector.matchExpressions[].values[]", LABEL_VALUE),
-    of_runtime("spec.skillSelector.namespaceSelector.matchLabels{}", LABEL_VALUE),
-    of_runtime("spec.skillSelector.namespaceSelector.matchExpressions[].key", LABEL_KEY),
-    of_runtime(
-        "spec.skillSelector.namespaceSelector.matchExpressions[].values[]",
-        LABEL_VALUE,
-    ),
-    of_runtime("spec.skillSelector.skills[].namespace", LABEL_NAME),
-    of_runtime("spec.skillSelector.skills[].name", LABEL_NAME),
-    of_runtime(
-        "spec.skillSelector.skills[].config[].valueFrom.secretKeyRef.name",
-        OBJECT_NAME,
-    ),
-    of_runtime(
-        "spec.skillSelector.skills[].config[].valueFrom.secretKeyRef.key",
-        DATA_KEY,
-    ),
-    of_runtime("spec.allowedCallers.namespaces.selector.matchLabels{}", LABEL_VALUE),
-    of_runtime(
-        "spec.allowedCallers.namespaces.selector.matchExpressions[].key",
-        LABEL_KEY,
-    ),
-    of_runtime(
-        "spec.allowedCallers.namespaces.selector.matchExpressions[].values[]",
-        LABEL_VALUE,
-    ),
-    of_runtime("spec.sandbox.runtimeClassName", OBJECT_NAME),
-    of_runtime("spec.sandbox.nodeSelector{}", LABEL_VALUE),
-    of_runtime("spec.sandbox.podMetadata.labels{}", LABEL_VALUE),
-    of_runtime("spec.sandbox.tolerations[].key", TAINT_KEY),
-    of_runtime("spec.sandbox.tolerations[].value", LABEL_VALUE),
-    of_runtime("spec.sandbox.imagePullSecrets[].name", OBJECT_NAME),
-    of_runtime("spec.env[].valueFrom.secretKeyRef.name", OBJECT_NAME),
-    of_runtime("spec.env[].valueFrom.secretKeyRef.key", DATA_KEY),
-];
-
 /// Every rule.
 pub const RULES: &[Rule] = &[
-    skill("", NAME_LENGTH, NAME_LENGTH_TEXT),
-    skill("", NAME_FORM, NAME_FORM_TEXT),
-    skill(
+    skill_by(
+        "",
+        NAME_LENGTH,
+        NAME_LENGTH_TEXT,
+        Check::Of(|object| name_of(object).len() <= NAME_MAX_BYTES),
+    ),
+    skill_by(
+        "",
+        NAME_FORM,
+        NAME_FORM_TEXT,
+        Check::Of(|object| is_name(name_of(object))),
+    ),
+    skill_by(
         "spec.source",
         "[has(self.inline), has(self.configMap), has(self.archive), has(self.upload)].filter(x, x).size() == 1",
         "source needs exactly one of inline, configMap, archive and upload",
+        Check::Of(|source| {
+            ["inline", "configMap", "archive", "upload"]
+                .iter()
+                .filter(|kind| has(source, kind))
+                .count()
+                == 1
+        }),
     ),
-    skill(
+    skill_by(
         "spec.source",
         "!has(self.path) || !self.path.matches('(^|/)[.]{0,2}(/|$)')",
         "source.path must be a relative path inside the source, without empty parts, . and ..",
+        Check::Of(|source| !has(source, "path") || is_relative(text(source, "path"))),
     ),
-    skill(
+    skill_by(
         "spec.source.inline",
         "(has(self.files) && self.files.size() > 0) || (has(self.binaryFiles) && self.binaryFiles.size() > 0)",
         "source.inline needs at least one file; the skill's text goes to files[\"SKILL.md\"]",
+        Check::Of(|inline| files(inline).next().is_some()),
     ),
-    skill(
+    skill_by(
         "spec.source.inline",
         "(has(self.files) ? self.files.map(k, self.files[k].size()).sum() : 0) + (has(self.binaryFiles) ? self.binaryFiles.map(k, self.binaryFiles[k].size()).sum() : 0) <= 122880",
         "source.inline holds at most 120 KiB (122880 characters) together, since client-side apply stores the object in an annotation; put larger content into a ConfigMap (source.configMap) or an archive (source.archive)",
+        Check::Of(|inline| files(inline).map(|(_, text)| characters(text)).sum::<usize>() <= INLINE_MAX),
     ),
-    skill(
+    skill_by(
         "spec.source.inline",
         "!has(self.files) || !has(self.binaryFiles) || !self.files.exists(k, k in self.binaryFiles)",
         "a path of source.inline is in files and in binaryFiles; keep one of the two",
+        Check::Of(|inline| is_unique(files(inline).map(|(path, _)| path))),
     ),
-    skill(
+    skill_by(
         "spec.source.inline",
         "!has(self.files) || self.files.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
         "paths in source.inline.files must be relative, without empty parts, . and .., at most 1024 characters",
+        Check::Of(|inline| paths(&inline["files"])),
     ),
-    skill(
+    skill_by(
         "spec.source.inline",
         "!has(self.binaryFiles) || self.binaryFiles.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
         "paths in source.inline.binaryFiles must be relative, without empty parts, . and .., at most 1024 characters",
+        Check::Of(|inline| paths(&inline["binaryFiles"])),
     ),
     skill(
         "spec.source.configMap.items[].path",
         "!self.matches('(^|/)[.]{0,2}(/|$)')",
         "path must be relative, without empty parts, . and ..",
     ),
-    skill(
+    skill_by(
         "spec.source.archive.url",
         "isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''",
         "archive.url must be an https:// (or http://) URL with a host",
+        Check::Of(|url| is_http_url(url.as_str().unwrap_or_default())),
     ),
     skill(
         "spec.source.archive.url",
@@ -271,21 +229,27 @@ pub const RULES: &[Rule] = &[
         VERSION,
         "version must be a semantic version in quotes, such as \"1.4.0\"",
     ),
-    skill(
+    skill_by(
         "spec.tools[]",
         "has(self.python) != (has(self.name) && has(self.command))",
         "a tool needs name and command, or python alone: a file whose functions are tools",
+        Check::Of(|tool| has(tool, "python") != (has(tool, "name") && has(tool, "command"))),
     ),
-    skill(
+    skill_by(
         "spec.tools[]",
         "!has(self.python) || !(has(self.name) || has(self.command) || has(self.description) || has(self.inputSchema) || \
          has(self.parameters) || has(self.risk))",
         "a tool with python can set only env and hidden besides: each function declares its other fields",
+        Check::Of(|tool| {
+            let others = ["name", "command", "description", "inputSchema", "parameters", "risk"];
+            !has(tool, "python") || !others.iter().any(|field| has(tool, field))
+        }),
     ),
-    skill(
+    skill_by(
         "spec.tools[]",
         "!has(self.python) || self.python.matches('^[^/].*[.]py$')",
         "python must be the relative path of a .py file in the skill's folder",
+        Check::Of(|tool| !has(tool, "python") || is_python_file(text(tool, "python"))),
     ),
     skill(
         "spec.tools[].env[]",
@@ -298,10 +262,11 @@ pub const RULES: &[Rule] = &[
         "input names must consist of letters, digits, _ and -",
     ),
     skill("spec.sandbox.imageName", IMAGE_NAME, IMAGE_NAME_TEXT),
-    skill(
+    skill_by(
         "spec.sandbox",
         "!(has(self.image) && has(self.imageName))",
         "set sandbox.image or sandbox.imageName, not both: the first requests an image by reference, the second an image of the runtime by name",
+        Check::Of(|sandbox| !(has(sandbox, "image") && has(sandbox, "imageName"))),
     ),
     skill(
         "spec.packages.python[]",
@@ -313,81 +278,119 @@ pub const RULES: &[Rule] = &[
         NODE_PACKAGE,
         "packages.node must be package names with version ranges, such as docx@^9; packages are installed from the index, not from URLs, folders or version control",
     ),
-    skill(
+    skill_by(
         "spec.packages",
         "!(has(self.standard) && self.standard && has(self.python) && self.python.size() > 0)",
         "set packages.standard or packages.python, not both",
+        Check::Of(|packages| packages["standard"] != true || items(packages, "python").is_empty()),
     ),
     skill(
         "spec.ids[]",
         "self.matches('^[A-Za-z0-9][A-Za-z0-9_.:-]*$')",
         "ids must consist of letters, digits, `_`, `-`, `.` and `:`, without slashes, commas and spaces",
     ),
-    skill(
+    skill_by(
         "spec.allowedRuntimes.namespaces",
         "(self.from == 'Selector') == has(self.selector)",
         "allowedRuntimes.namespaces.selector must be set with from: Selector, and only then",
+        Check::Of(|namespaces| (namespaces["from"] == "Selector") == has(namespaces, "selector")),
     ),
     skill(
         "spec.allowedRuntimes.namespaces.selector.matchLabels",
         LABEL_KEYS,
         LABEL_KEYS_TEXT,
     ),
-    skill(
+    skill_by(
         "spec.allowedRuntimes.namespaces.selector.matchExpressions[]",
         REQUIREMENT,
         REQUIREMENT_TEXT,
+        Check::Of(requirement),
     ),
-    runtime("", NAME_LENGTH, NAME_LENGTH_TEXT),
-    runtime("", NAME_FORM, NAME_FORM_TEXT),
-    runtime(
+    runtime_by(
+        "",
+        NAME_LENGTH,
+        NAME_LENGTH_TEXT,
+        Check::Of(|object| name_of(object).len() <= NAME_MAX_BYTES),
+    ),
+    runtime_by(
+        "",
+        NAME_FORM,
+        NAME_FORM_TEXT,
+        Check::Of(|object| is_name(name_of(object))),
+    ),
+    runtime_by(
         "spec.sandbox",
         "!has(self.timeoutSeconds) || self.timeoutSeconds <= (has(self.maxTimeoutSeconds) ? self.maxTimeoutSeconds : 120)",
         "sandbox.timeoutSeconds must not exceed sandbox.maxTimeoutSeconds (120 when absent); raise the latter",
+        Check::Of(|sandbox| {
+            let most = sandbox["maxTimeoutSeconds"].as_u64().unwrap_or(MAX_TIMEOUT_SECONDS);
+            sandbox["timeoutSeconds"].as_u64().is_none_or(|seconds| seconds <= most)
+        }),
     ),
-    runtime(
+    runtime_by(
         "spec.sandbox.allowedImages[]",
         "!self.contains('@') && !self.matches(':[^/]*$')",
         "allowedImages must be registry/repository without tag and digest: a skill specifies the digest",
+        Check::Of(|image| is_repository(image.as_str().unwrap_or_default())),
     ),
     runtime("spec.sandbox.images[].name", IMAGE_NAME, IMAGE_NAME_TEXT),
-    runtime(
+    runtime_by(
         "spec.sandbox.images",
         "self.all(x, self.exists_one(y, y.name == x.name))",
         "names in sandbox.images must be unique",
+        Check::Of(|images| is_unique(images.as_array().into_iter().flatten().map(|image| text(image, "name")))),
     ),
-    runtime(
+    runtime_by(
         "spec.sandbox",
         "!has(self.imageName) || (has(self.images) && self.images.exists(x, x.name == self.imageName))",
         "sandbox.imageName must be a name of sandbox.images",
+        Check::Of(|sandbox| {
+            let named = |name: &Value| items(sandbox, "images").iter().any(|image| image["name"] == *name);
+            !has(sandbox, "imageName") || named(&sandbox["imageName"])
+        }),
     ),
-    runtime(
+    runtime_by(
         "spec.sandbox",
         "!(has(self.image) && has(self.imageName))",
         "set sandbox.image or sandbox.imageName, not both: each selects the default image",
+        Check::Of(|sandbox| !(has(sandbox, "image") && has(sandbox, "imageName"))),
     ),
-    runtime(
+    runtime_by(
         "spec.sandbox.runAsUserRange",
         "self.min <= self.max",
         "runAsUserRange.min must not exceed runAsUserRange.max",
+        Check::Of(|range| range["min"].as_u64() <= range["max"].as_u64()),
     ),
-    runtime(
+    runtime_by(
         "spec.sandbox.tolerations[]",
         "!(has(self.operator) && self.operator == 'Exists' && has(self.value) && self.value != '')",
         "a toleration with operator Exists must not have a value",
+        Check::Of(|toleration| toleration["operator"] != "Exists" || text(toleration, "value").is_empty()),
     ),
-    runtime(
+    runtime_by(
         "spec.sandbox.hostUsers",
         "!self",
         "sandbox.hostUsers can only be false: sandboxes never need the user ids of the node",
+        Check::Of(|users| *users != true),
     ),
-    runtime(
+    runtime_by(
         "spec.sandbox.languages",
         "self.all(x, self.exists_one(y, y == x))",
         "entries of sandbox.languages must be unique",
+        Check::Of(|languages| is_unique(languages.as_array().into_iter().flatten().filter_map(Value::as_str))),
     ),
-    runtime("spec.sandbox.podMetadata.labels", POD_KEYS, POD_KEYS_TEXT),
-    runtime("spec.sandbox.podMetadata.annotations", POD_KEYS, POD_KEYS_TEXT),
+    runtime_by(
+        "spec.sandbox.podMetadata.labels",
+        POD_KEYS,
+        POD_KEYS_TEXT,
+        Check::Keys(is_pod_key),
+    ),
+    runtime_by(
+        "spec.sandbox.podMetadata.annotations",
+        POD_KEYS,
+        POD_KEYS_TEXT,
+        Check::Keys(is_pod_key),
+    ),
     runtime("spec.sandbox.podMetadata.labels", LABEL_KEYS, LABEL_KEYS_TEXT),
     runtime("spec.sandbox.podMetadata.annotations", ANNOTATION_KEYS, LABEL_KEYS_TEXT),
     runtime("spec.sandbox.nodeSelector", LABEL_KEYS, LABEL_KEYS_TEXT),
@@ -402,37 +405,46 @@ pub const RULES: &[Rule] = &[
         LABEL_KEYS,
         LABEL_KEYS_TEXT,
     ),
-    runtime("spec.skillSelector.matchExpressions[]", REQUIREMENT, REQUIREMENT_TEXT),
-    runtime(
+    runtime_by(
+        "spec.skillSelector.matchExpressions[]",
+        REQUIREMENT,
+        REQUIREMENT_TEXT,
+        Check::Of(requirement),
+    ),
+    runtime_by(
         "spec.skillSelector.namespaceSelector.matchExpressions[]",
         REQUIREMENT,
         REQUIREMENT_TEXT,
+        Check::Of(requirement),
     ),
-    runtime(
+    runtime_by(
         "spec.allowedCallers.namespaces.selector.matchExpressions[]",
         REQUIREMENT,
         REQUIREMENT_TEXT,
+        Check::Of(requirement),
     ),
-    runtime(
+    runtime_by(
         "spec.gateway.upstreams",
         "self.all(k, k in ['openai', 'anthropic', 'gemini'])",
         "keys of upstreams must be openai, anthropic or gemini",
-    )
-    .keys(|key| ["openai", "anthropic", "gemini"].contains(&key)),
-    runtime(
+        Check::Keys(|key| ["openai", "anthropic", "gemini"].contains(&key)),
+    ),
+    runtime_by(
         "spec.gateway.upstreams{}.url",
         "isURL(self) && url(self).getScheme() in ['https', 'http'] && url(self).getHostname() != ''",
         "url must be an https:// (or http://) URL with a host",
+        Check::Of(|url| is_http_url(url.as_str().unwrap_or_default())),
     ),
     runtime(
         "spec.gateway.upstreams{}.url",
         "!self.matches('^[a-z]+://[^/?#]*@')",
         "url must not hold credentials: objects are read by many",
     ),
-    runtime(
+    runtime_by(
         "spec.packages",
         "!has(self.allowed) || self.allowed != 'None' || !has(self.standard) || !self.standard",
         "packages.standard needs packages.allowed Standard or Declared: None allows no packages",
+        Check::Of(|packages| packages["allowed"] != "None" || packages["standard"] != true),
     ),
     runtime(
         "spec.packages.constraints[]",
@@ -452,9 +464,10 @@ pub const RULES: &[Rule] = &[
         "skills must be name or namespace/name",
     ),
     runtime("spec.skillSelector.skills[].version", PIN_VERSION, PIN_VERSION_TEXT),
-    runtime(
+    runtime_by(
         "spec.skillSelector.skills[].config[]",
         "has(self.value) != has(self.valueFrom)",
         "exactly one of value and valueFrom must be set",
+        Check::Of(|entry| has(entry, "value") != has(entry, "valueFrom")),
     ),
 ];

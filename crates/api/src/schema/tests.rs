@@ -271,7 +271,7 @@ fn the_definition_takes_semantic_versions_and_no_other() {
 
 #[test]
 fn the_definition_takes_the_names_of_objects_that_the_code_takes() {
-    let takes = regex::Regex::new(rules::OBJECT_NAME).unwrap();
+    let takes = regex::Regex::new(patterns::OBJECT_NAME).unwrap();
     for name in [
         "a", "0", "a-b", "a.b", "a--b.c-0", "", "A", "a b", "-a", "a-", ".a", "a.", "a..b", "a.-b", "a/b", "../a",
         "a?x=1", "a%20", "a_b", "a\n",
