@@ -11,6 +11,7 @@ use knack_trust::CaArgs;
 use tokio::net::TcpListener;
 
 use super::installation::{InstallationArgs, SandboxArgs};
+use super::listen_address::listen_address;
 use super::stop::stop_on_signal;
 use crate::controller::{ControllerSettings, WebhookSettings, run};
 use crate::lease::Keeper;
@@ -67,7 +68,7 @@ pub struct ControllerArgs {
 #[derive(Debug, Args)]
 struct WebhookArgs {
     /// Inject sidecars by a webhook that listens here, with TLS
-    #[arg(long, requires_all = ["webhook_configuration", "injection_parameters"])]
+    #[arg(long, requires_all = ["webhook_configuration", "injection_parameters"], value_parser = listen_address)]
     webhook_listen: Option<SocketAddr>,
     /// The MutatingWebhookConfiguration whose caBundle this controller writes
     #[arg(long, value_name = "NAME", requires = "webhook_listen")]

@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 
 use super::installation::{InstallationArgs, SandboxArgs};
+use super::listen_address::listen_address;
 use super::probing::Probing;
 use super::stop::stop_on_signal;
 use crate::certificates::Certificate;
@@ -34,7 +35,7 @@ pub struct HubArgs {
     #[command(flatten)]
     sandbox: SandboxArgs,
     /// Address to serve gateways on, by TLS
-    #[arg(long, default_value = "0.0.0.0:8443")]
+    #[arg(long, default_value = "0.0.0.0:8443", value_parser = listen_address)]
     listen: SocketAddr,
     /// Image with knack-runner in its root, for sandbox images without the runner: mounted into every sandbox as an image
     /// volume (Kubernetes 1.35 and later)

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use clap::Args;
 use knack_hub_api::RuntimeName;
 
+use super::listen_address::listen_address;
+
 /// The properties of an installation.
 #[derive(Debug, Args)]
 pub(super) struct InstallationArgs {
@@ -28,7 +30,7 @@ pub(super) struct InstallationArgs {
     #[arg(long)]
     pub(super) allow_image_tags: bool,
     /// Address to serve /healthz, /readyz and /metrics on
-    #[arg(long, default_value = "127.0.0.1:9090")]
+    #[arg(long, default_value = "127.0.0.1:9090", value_parser = listen_address)]
     pub(super) metrics_listen: SocketAddr,
 }
 

@@ -10,13 +10,14 @@ use clap::Args;
 use knack_mock_provider::{Script, serve};
 use tokio::net::TcpListener;
 
+use super::listen_address::listen_address;
 use super::terminal;
 
 /// Arguments of `knack mock`.
 #[derive(Debug, Args)]
 pub struct MockArgs {
     /// Address to serve on
-    #[arg(long, default_value = "127.0.0.1:4142")]
+    #[arg(long, default_value = "127.0.0.1:4142", value_parser = listen_address)]
     listen: SocketAddr,
     /// Script of the model's answers; the built-in script when absent
     #[arg(long, value_name = "FILE")]

@@ -15,6 +15,7 @@ pub mod import;
 mod import_url;
 pub mod inject;
 mod installation;
+pub(crate) mod listen_address;
 pub mod lock;
 pub mod mock;
 pub mod packages;

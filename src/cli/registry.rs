@@ -14,6 +14,7 @@ use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
 
 use super::explicit_flags::ExplicitFlags;
+use super::listen_address::listen_address;
 use super::probing::Probing;
 use super::stop::stop_on_signal;
 use crate::catalogs::CatalogArgs;
@@ -37,13 +38,13 @@ pub struct RegistryArgs {
     #[arg(long = "watch-namespace")]
     watch_namespaces: Vec<String>,
     /// Address to serve the APIs on, by TLS
-    #[arg(long, default_value = "0.0.0.0:8444")]
+    #[arg(long, default_value = "0.0.0.0:8444", value_parser = listen_address)]
     listen: SocketAddr,
     /// Folder with tls.crt and tls.key
     #[arg(long, value_name = "DIR")]
     tls_dir: PathBuf,
     /// Address to serve /healthz, /readyz and /metrics on
-    #[arg(long, default_value = "127.0.0.1:9090")]
+    #[arg(long, default_value = "127.0.0.1:9090", value_parser = listen_address)]
     metrics_listen: SocketAddr,
     /// Keep the history of executions that gateways report in this folder, which no other process may write
     #[arg(long, value_name = "DIR")]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use knack_execution::environments::Environments;
-use knack_gateway::catalog::RuntimeSettings;
+use knack_gateway::catalog::{RuntimeSettings, SkillSource};
 use knack_packages::Rules;
 use knack_skill::config::SkillConfig;
 use knack_skill::model::Skill;
@@ -86,6 +86,17 @@ struct Found {
     runtime: RuntimeSettings,
 }
 
+/// Why no skill of a path can be run.
+fn nothing_to_run(named: Option<&str>, others: &[SkillSource]) -> String {
+    match named {
+        Some(named) if !others.is_empty() => {
+            let names: Vec<_> = others.iter().map(|source| source.id.name.as_str()).collect();
+            format!("there is no skill {named}; found: {}", names.join(", "))
+        }
+        _ => "no skill found; name a folder with a SKILL.md or a manifest file".to_owned(),
+    }
+}
+
 async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
     let found = discovered(vec![args.path.clone()], discover).await?;
     let rules = package_rules(&found.runtimes)?;
@@ -94,15 +105,14 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
     for report in found.over_ceiling() {
         terminal::note(&report.to_string());
     }
-    let mut sources: Vec<_> = found
-        .skills
-        .into_iter()
-        .filter(|source| args.skill.as_ref().is_none_or(|name| *name == source.id.name))
-        .collect();
+    let is_named = |name: &str| args.skill.as_ref().is_none_or(|named| named == name);
+    let (mut sources, others): (Vec<_>, Vec<_>) =
+        found.skills.into_iter().partition(|source| is_named(&source.id.name));
     let source = match sources.len() {
         0 => bail!(
-            "{}: no such skill found; name a folder with a SKILL.md or a manifest file",
-            args.path.display()
+            "{}: {}",
+            args.path.display(),
+            nothing_to_run(args.skill.as_deref(), &others)
         ),
         1 => sources.remove(0),
         _ => {

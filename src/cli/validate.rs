@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::{Output, programs, terminal};
 use crate::counted::counted;
-use crate::dev::{DiscoveredSources, Search, config_values, discover, package_rules, repeated};
+use crate::dev::{DiscoveredSources, Search, config_values, discover, package_rules, place_of_first, repeated};
 
 /// Arguments of `knack skill validate`.
 #[derive(Debug, Args)]
@@ -44,25 +44,33 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let again = repeated(&found.skills, |skill| &skill.id);
-    let again: Vec<SourceReport> = again
+    let (again, named_again): (Vec<usize>, Vec<SourceReport>) = again
         .into_iter()
         .filter_map(|(index, first)| {
             let skill = found.skills.get(index)?;
             let text = format!(
                 "skill {}/{} is already defined in {}; rename one",
-                skill.id.namespace, skill.id.name, first.origin
+                skill.id.namespace,
+                skill.id.name,
+                place_of_first(first, skill)
             );
-            Some(SourceReport::error(skill.origin.clone(), text))
+            Some((index, SourceReport::error(skill.origin.clone(), text)))
         })
-        .collect();
-    found.reports.extend(again);
+        .unzip();
+    found.reports.extend(named_again);
     let over: Vec<SourceReport> = found.over_ceiling().chain(broken_rules(&found)).collect();
     found.reports.extend(over);
     let profile = if args.strict { Profile::Strict } else { Profile::Load };
     let config = config_values(&found.runtimes);
     let judge = |source| judge(source, profile, &config);
-    let judged: Vec<SkillReport> = found.skills.iter().map(judge).collect();
+    let mut judged: Vec<SkillReport> = found.skills.iter().map(judge).collect();
     let failed = judged.iter().filter(|skill| !skill.valid).count() + found.errors().count();
+    // Their errors are among the reports.
+    for index in again {
+        if let Some(skill) = judged.get_mut(index) {
+            skill.valid = false;
+        }
+    }
     match args.output {
         Output::Text => print_text(&found, &judged, failed),
         Output::Json => print_json(&found, &judged, failed),
@@ -179,7 +187,14 @@ fn print_text(found: &DiscoveredSources, judged: &[SkillReport], failed: usize) 
             terminal::line(&format!("     packages: {}", skill.source.shown()));
         }
     }
-    terminal::line(&format!("{}, {failed} with errors", counted(judged.len(), "skill")));
+    let runtimes = match found.runtimes.len() {
+        0 => String::new(),
+        count => format!(", {}", counted(count, "SkillRuntime")),
+    };
+    terminal::line(&format!(
+        "{}{runtimes}, {failed} with errors",
+        counted(judged.len(), "skill")
+    ));
 }
 
 fn print_json(found: &DiscoveredSources, judged: &[SkillReport], failed: usize) {

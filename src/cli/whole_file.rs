@@ -1,7 +1,7 @@
 //! Files that a command writes: whole under their names, or not at all.
 
 use std::fs::Permissions;
-use std::io::{ErrorKind, Result, Write as _};
+use std::io::{Error, ErrorKind, Result, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -29,14 +29,19 @@ fn replace(path: PathBuf, bytes: &[u8]) -> Result<()> {
             )
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or_else(|| Path::new("."));
     let made = tempfile::Builder::new()
         .prefix(".knack-")
         .permissions(Permissions::from_mode(MODE))
-        .tempfile_in(folder.unwrap_or_else(|| Path::new(".")));
+        .tempfile_in(folder);
     let mut file = match made {
         Ok(file) => file,
         // The folder may be closed, and the file in it open.
         Err(error) if is_closed(error.kind()) => return std::fs::write(path, bytes),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let text = format!("the folder {} does not exist", folder.display());
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
         Err(error) => return Err(error.kind().into()),
     };
     file.write_all(bytes)?;
@@ -75,6 +80,8 @@ mod tests {
             write(Path::new("/dev/full"), b"x").await.unwrap_err().kind(),
             ErrorKind::StorageFull
         );
+        let told = write(&path("nope/new"), b"x").await.unwrap_err().to_string();
+        assert_eq!(told, format!("the folder {} does not exist", path("nope").display()));
         std::fs::create_dir(path("folder")).unwrap();
         write(&path("folder"), b"x").await.unwrap_err();
         let names = std::fs::read_dir(folder.path()).unwrap().count();

@@ -12,7 +12,7 @@ use knack_skill::model::{AskedPackages, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 
 use super::discover::DiscoveredSources;
-use super::duplicates::repeated;
+use super::duplicates::{place_of_first, repeated};
 use super::notes::notes;
 use super::runtime::{self, package_rules, version_refused};
 
@@ -39,7 +39,9 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
         if let Some(first) = again.get(&place) {
             let text = format!(
                 "skill {}/{} is already defined in {}; this one is left out; rename one",
-                source.id.namespace, source.id.name, first.origin
+                source.id.namespace,
+                source.id.name,
+                place_of_first(first, source)
             );
             reports.push(SourceReport::error(source.origin.clone(), text));
             continue;

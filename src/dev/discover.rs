@@ -1,6 +1,5 @@
 //! From paths that a user named to the skills and runtimes found there.
 
-use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,12 +12,14 @@ use knack_skill::config::SkillConfig;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::tree::PathProblem;
 use knack_vocabulary::DEFAULT_NAMESPACE;
+use serde::de::IgnoredAny;
 
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
 use super::folder::read_folder;
 use super::runtime::{self, AskedSandbox};
 use super::search::{EnvFlag, Search, SkillFlag};
+use super::searched::{SEARCH_MAX_DEPTH, Searched};
 use super::start_settings::StartSettings;
 use crate::regular_file;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
@@ -26,8 +27,6 @@ use crate::sources::{Files, below, folder_name, inline_files};
 
 /// One manifest file: an etcd object is at most 1.5 MiB, so a larger file holds no object that a cluster would take.
 const MANIFEST_MAX_BYTES: u64 = 4 << 20;
-/// Folders searched below a named path.
-const SEARCH_MAX_DEPTH: usize = 8;
 
 /// Everything that was found, and what could not be read.
 #[derive(Debug, Default)]
@@ -57,34 +56,6 @@ pub struct DiscoveredSources {
     /// The environment values that are granted to skills, where code is run.
     pub(super) granted: Option<Vec<EnvFlag>>,
     searched: Searched,
-}
-
-/// Where the search has been: a folder that is reached by a link too, or by a link to a folder above, gives its skills
-/// once. Paths are canonical.
-#[derive(Debug, Default)]
-struct Searched {
-    /// With the least depth that they were searched at: from a lesser one, more is within reach.
-    folders: HashMap<PathBuf, usize>,
-    /// Folders of skills, and manifest files that were found by searching.
-    sources: HashSet<PathBuf>,
-}
-
-impl Searched {
-    /// Whether the folder must be searched from this depth.
-    fn enters(&mut self, folder: &Path, depth: usize) -> bool {
-        let Ok(folder) = std::fs::canonicalize(folder) else {
-            return true;
-        };
-        let least = self.folders.entry(folder).or_insert(usize::MAX);
-        let is_nearer = depth < *least;
-        *least = depth.min(*least);
-        is_nearer
-    }
-
-    /// Whether the source was not read before.
-    fn takes(&mut self, source: &Path) -> bool {
-        std::fs::canonicalize(source).map_or(true, |source| self.sources.insert(source))
-    }
 }
 
 /// Searches files and folders. A folder with a SKILL.md is one skill, and so is an archive with one; other folders are
@@ -130,6 +101,7 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
             }
         }
     }
+    found.reports.extend(found.searched.unsearched());
     found.reports.extend(search.unwatched());
     for source in &mut found.skills {
         source.packages = search.packages;
@@ -159,6 +131,14 @@ pub fn discover_text(origin: &str, text: &str) -> DiscoveredSources {
     let mut found = DiscoveredSources::default();
     found.manifests(origin, text, FileOrigin::ByUser);
     found.without_archived()
+}
+
+/// Extensions of manifest files that are found by searching.
+const MANIFESTS: [&str; 3] = ["yaml", "yml", "json"];
+
+fn has_extension(path: &Path, extensions: &[&str]) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|extension| extensions.contains(&extension))
 }
 
 /// Ends of the names of files that are archives.
@@ -255,24 +235,25 @@ impl DiscoveredSources {
             if path.is_dir() {
                 if depth < SEARCH_MAX_DEPTH {
                     self.directory(search, &path, depth + 1);
+                } else {
+                    self.searched.too_deep.push(path);
                 }
-            } else if path
-                .extension()
-                .is_some_and(|extension| extension == "yaml" || extension == "yml")
-            {
-                self.searched_yaml(&path);
+            } else if has_extension(&path, &MANIFESTS) {
+                self.searched_file(&path);
             }
         }
     }
 
-    /// A YAML file that was found by searching counts only if it mentions knack.dev: it may belong to another tool.
-    /// One that is no YAML any more is not Knack's to report, but what it gave before stays (`failed`).
-    fn searched_yaml(&mut self, path: &Path) {
+    /// A file of YAML or JSON that was found by searching counts only if it mentions knack.dev: it may belong to another tool.
+    /// One that cannot be parsed any more is not Knack's to report, but what it gave before stays (`failed`).
+    fn searched_file(&mut self, path: &Path) {
         if !self.searched.takes(path) {
             return;
         }
         match read_bounded(path) {
             Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, FileOrigin::BySearch),
+            // The parser of JSON is the faster one, for large files of other tools.
+            Ok(text) if has_extension(path, &["json"]) && serde_json::from_str::<IgnoredAny>(&text).is_ok() => {}
             Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
             Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
         }
@@ -336,11 +317,7 @@ impl DiscoveredSources {
                 Ok(Manifest::SkillRuntime(manifest)) => {
                     let ignored = manifest.spec.cluster_only_fields();
                     if !ignored.is_empty() {
-                        let text = format!(
-                            "SkillRuntime {}: {} have an effect only in a cluster",
-                            manifest.metadata.name,
-                            ignored.join(", ")
-                        );
+                        let text = format!("SkillRuntime {}: {}", manifest.metadata.name, only_in_cluster(&ignored));
                         self.reports.push(SourceReport::warning(origin, text));
                     }
                     self.runtime(origin, (**manifest).clone(), named);
@@ -416,7 +393,7 @@ fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
     let resources = sandbox.and_then(|sandbox| sandbox.resources.as_ref());
     let inert = resources.map(Resources::cluster_only_fields).unwrap_or_default();
     if !inert.is_empty() {
-        all.push(format!("{} have an effect only in a cluster", inert.join(", ")));
+        all.push(only_in_cluster(&inert));
     }
     if let Some((field, value)) = asked {
         all.push(format!(
@@ -424,6 +401,11 @@ fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
         ));
     }
     all
+}
+
+fn only_in_cluster(fields: &[String]) -> String {
+    let verb = if fields.len() == 1 { "has" } else { "have" };
+    format!("{} {verb} an effect only in a cluster", fields.join(", "))
 }
 
 /// A manifest's object, for a report.
@@ -517,6 +499,40 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_is_searched_and_what_is_too_deep_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let object = r#"{"apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "a"}, "spec": {"source": {"inline": {"files": {"SKILL.md": "x"}}}}}"#;
+        std::fs::write(root.join("a.json"), object).unwrap();
+        std::fs::write(root.join("package.json"), r#"{"name": "x"}"#).unwrap();
+        std::fs::write(root.join("tsconfig.json"), "{// a comment\n}").unwrap();
+        let deepest = root.join(["d"; SEARCH_MAX_DEPTH].join("/"));
+        for name in ["last", "last/below", "more"] {
+            std::fs::create_dir_all(deepest.join(name)).unwrap();
+        }
+        let skill = |folder: &Path| std::fs::write(folder.join("SKILL.md"), "---\nname: s\ndescription: d\n---\nB\n");
+        skill(&deepest.join("last/below")).unwrap();
+        let read = |paths: Vec<PathBuf>| {
+            let found = discover(&Search::of(paths));
+            let names: Vec<String> = found.skills.iter().map(|skill| skill.id.name.clone()).collect();
+            let reports: Vec<String> = found.reports.iter().map(ToString::to_string).collect();
+            (names.join(","), reports.join("|"))
+        };
+        let (names, reports) = read(vec![root.to_owned()]);
+        assert_eq!(names, "a");
+        let expected = format!(
+            "{}: not searched: more than 8 folders below",
+            deepest.join("last").display()
+        );
+        assert!(
+            reports.contains(&expected) && reports.contains("and 1 other folder at this depth"),
+            "{reports}"
+        );
+        let (names, reports) = read(vec![root.to_owned(), deepest.join("last"), deepest.join("more")]);
+        assert_eq!((names.as_str(), reports.as_str()), ("a,below", ""));
+    }
 
     #[test]
     fn what_is_no_skill_is_told_by_what_it_is() {

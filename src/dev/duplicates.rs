@@ -21,6 +21,15 @@ pub(crate) fn repeated<'s, K: Eq + Hash>(
     again
 }
 
+/// Where the first of two skills of one name is, for a report of the second.
+pub(crate) fn place_of_first<'s>(first: &'s SkillSource, again: &SkillSource) -> &'s str {
+    if first.origin == again.origin {
+        "the same file"
+    } else {
+        &first.origin
+    }
+}
+
 /// What is wrong with the first skill whose name an earlier one has, where only names count.
 pub(crate) fn repeated_name<'s>(skills: impl IntoIterator<Item = &'s SkillSource> + Clone) -> Option<String> {
     let again = repeated(skills.clone(), |skill| &skill.id.name);

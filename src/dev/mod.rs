@@ -16,6 +16,7 @@ mod printing;
 mod ready_skills;
 mod runtime;
 mod search;
+mod searched;
 mod start_settings;
 mod uploads;
 mod upstreams;
@@ -34,7 +35,7 @@ pub use discover::{
     DiscoveredSources, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
 };
 use discovery::ServedSkills;
-pub(crate) use duplicates::{repeated, repeated_name};
+pub(crate) use duplicates::{place_of_first, repeated, repeated_name};
 pub(crate) use local::executor as local_executor;
 use printing::{announce, greet, print_snapshot};
 use ready_skills::ReadySkills;
@@ -58,6 +59,7 @@ use knack_skill::model::{Packages as PackageNames, Skill};
 use tokio::net::TcpListener;
 
 use crate::catalogs::CatalogArgs;
+use crate::cli::listen_address::listen_address;
 use crate::cli::terminal::{self, Terminal};
 use crate::packages::{Packages, Uv};
 use knack_execution::environments::Environments;
@@ -95,7 +97,7 @@ pub struct DevArgs {
     #[arg(default_value = ".")]
     paths: Vec<PathBuf>,
     /// Address to serve on; loopback only
-    #[arg(long, default_value = "127.0.0.1:4141", env = "KNACK_LISTEN")]
+    #[arg(long, default_value = "127.0.0.1:4141", env = "KNACK_LISTEN", value_parser = listen_address)]
     listen: SocketAddr,
     #[command(flatten)]
     upstream: UpstreamArgs,

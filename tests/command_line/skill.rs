@@ -110,6 +110,94 @@ async fn validate_reports_skills_of_one_name_as_dev_does() {
 }
 
 #[tokio::test]
+async fn manifests_are_judged_as_by_an_api_server() {
+    let object = |kind: &str, spec: &str| {
+        format!("apiVersion: knack.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: a}}\nspec: {spec}\n---\n")
+    };
+    let skill = object(
+        "Skill",
+        "{source: {inline: {files: {SKILL.md: \"---\\nname: a\\ndescription: d\\n---\\nB\\n\"}}}}",
+    );
+    let folder = folder(&[
+        ("good.yaml", &object("SkillRuntime", "{}")),
+        ("zero.yaml", &object("SkillRuntime", "{sandbox: {timeoutSeconds: 0}}")),
+        ("twice.yaml", &format!("{skill}{skill}")),
+        (
+            "typo.yaml",
+            &object(
+                "SkillRuntime",
+                "{gateway: {upstreams: {opnai: {url: 'http://127.0.0.1:9'}}}}",
+            ),
+        ),
+    ]);
+    for (file, code, parts) in [
+        ("good.yaml", 0, &["0 skills, 1 SkillRuntime, 0 with errors"][..]),
+        (
+            "zero.yaml",
+            1,
+            &["(SkillRuntime default/a): spec.sandbox.timeoutSeconds: must be at least 1"],
+        ),
+        (
+            "typo.yaml",
+            1,
+            &["spec.gateway.upstreams: `opnai`: keys of upstreams must be openai, anthropic or gemini"],
+        ),
+        (
+            "twice.yaml",
+            1,
+            &[
+                "skill default/a is already defined in the same file",
+                "ok   default/a",
+                "FAIL default/a",
+                "2 skills, 1 with errors",
+            ],
+        ),
+    ] {
+        let output = knack(folder.path(), &["skill", "validate", file], &[]).await;
+        let said = out(&output);
+        assert_eq!(output.status.code(), Some(code), "{file}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{file}: {said}");
+    }
+    let output = knack(folder.path(), &["dev", "typo.yaml", "--listen", "127.0.0.1:0"], &[]).await;
+    assert!(
+        err(&output).contains("typo.yaml: document 1 (SkillRuntime default/a): spec.gateway.upstreams: `opnai`"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named() {
+    let document = "---\nname: word\ndescription: d\n---\nText.\n";
+    let folder = folder(&[("skills/word/SKILL.md", document), ("skills/other/SKILL.md", document)]);
+    for (arguments, part) in [
+        (
+            &["skill", "run", "skills", "--skill", "nope", "--", "true"][..],
+            "skills: there is no skill nope; found: other, word",
+        ),
+        (
+            &["skill", "import", "skills/word", "-o", "absent/x.yaml"],
+            "the folder absent does not exist",
+        ),
+        (
+            &["dev", "--listen", "localhost:4141"],
+            "write an address and a port, such as 127.0.0.1:4141",
+        ),
+        (
+            &["mock", "--listen", "4141"],
+            "write an address and a port, such as 127.0.0.1:4141",
+        ),
+    ] {
+        let output = knack(folder.path(), arguments, &[]).await;
+        assert!(
+            !output.status.success() && err(&output).contains(part),
+            "{arguments:?}: {}",
+            err(&output)
+        );
+    }
+}
+
+#[tokio::test]
 async fn validate_of_nothing_says_what_to_name() {
     let folder = folder(&[("empty/README.txt", "x")]);
     let output = knack(folder.path(), &["skill", "validate", "empty"], &[]).await;
@@ -234,7 +322,7 @@ async fn a_run_has_the_limits_of_its_runtime() {
     let output = run(&[]).await;
     assert_eq!(out(&output), "");
     for part in [
-        "spec.sandbox.resources.limits.cpu have an effect only in a cluster",
+        "spec.sandbox.resources.limits.cpu has an effect only in a cluster",
         "spec.sandbox.timeoutSeconds 30 exceeds the runtime's maxTimeoutSeconds 1; ",
         "spec.suspend is true",
     ] {
@@ -246,7 +334,7 @@ async fn a_run_has_the_limits_of_its_runtime() {
     assert_eq!(validated.status.code(), Some(0));
     for part in [
         "exceeds the runtime's maxTimeoutSeconds 1; ",
-        "limits.cpu have an effect",
+        "limits.cpu has an effect",
     ] {
         assert!(out(&validated).contains(part), "{}", out(&validated));
     }
@@ -255,7 +343,7 @@ async fn a_run_has_the_limits_of_its_runtime() {
 /// A run from the command line has the limits of the skill, as a model's run has.
 #[tokio::test]
 async fn a_run_has_the_limits_of_its_skill() {
-    let limited = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  sandbox: {maxOutputBytes: 1000, \
+    let limited = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  sandbox: {maxOutputBytes: 1024, \
                    resources: {limits: {memory: 96Mi}}}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: \
                    d\\n---\\nx\\n\"}}}\n";
     let folder = folder(&[("good.yaml", limited)]);
