@@ -128,6 +128,35 @@ async fn what_is_closed_goes_untouched() {
     }
 }
 
+/// A request that has no place for a system text is the provider's to refuse: it gets no tools either, and no skill is claimed.
+#[tokio::test]
+async fn a_system_text_of_an_unknown_type_goes_untouched() {
+    let knack = with_script(SCRIPT).await;
+    for (format, body) in [
+        (
+            Format::Messages,
+            r#"{"model":"m", "max_tokens":900, "system":{"type":"text","text":"a"}, "messages":[{"role":"user","content":"hi"}]}"#,
+        ),
+        (Format::Responses, r#"{"model":"m", "instructions":7, "input":"hi"}"#),
+        (
+            Format::Gemini,
+            r#"{"systemInstruction":{"parts":"a"}, "contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#,
+        ),
+        (Format::Chat, r#"{"model":"m", "messages":[]}"#),
+    ] {
+        let one = Talk::new((format, false));
+        let request = one.request(&knack.url, &Value::Null).body(body);
+        let answer = knack.send(request).await;
+        let sent = knack.mock.handle.requests();
+        assert_eq!(
+            sent.last().map(|sent| sent.body.to_vec()),
+            Some(body.as_bytes().to_vec()),
+            "{body}"
+        );
+        assert!(!answer.headers.contains_key("x-knack"), "{body}: {:?}", answer.headers);
+    }
+}
+
 /// A Gemini request that allows one function of its own.
 fn gemini_allowed(mode: &str) -> String {
     json!({"tools": [{"functionDeclarations": [{"name": "f"}]}],

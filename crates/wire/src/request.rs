@@ -231,7 +231,7 @@ pub struct RequestFields {
     /// True if the client forbids more than one call in a turn (`parallel_tool_calls`, `disable_parallel_tool_use`).
     pub one_call: bool,
     /// True if nothing may be injected for a reason of the format: legacy `functions`, Gemini `cachedContent`,
-    /// Responses `background` and compaction.
+    /// Responses `background` and compaction, no place for a system text.
     pub closed: Option<&'static str>,
     /// `container.skills` of Messages, and the skills of a Responses `shell`, in order.
     pub container_skills: Vec<ContainerSkill>,

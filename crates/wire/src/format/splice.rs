@@ -26,6 +26,16 @@ pub(crate) fn set_member(request: &Request, edits: &mut Edits, anchor: &str, key
     }
 }
 
+/// Why nothing may be injected, if the member of the system text has a type that takes no text (`RequestFields::closed`):
+/// tools without their text would be skills that the model knows nothing of.
+pub(crate) fn odd_system(request: &Request, key: &str, known: &[ValueKind]) -> Option<&'static str> {
+    let kind = json::kind(request.raw(), request.present(key)?)?;
+    (!known.contains(&kind)).then_some(ODD_SYSTEM)
+}
+
+/// The reason of [`odd_system`].
+pub(crate) const ODD_SYSTEM: &str = "a system text of an unknown type";
+
 /// Removes a top-level member.
 pub(crate) fn remove_member(request: &Request, edits: &mut Edits, key: &str) {
     let spans: Vec<Span> = request.top().iter().map(json::Member::whole).collect();

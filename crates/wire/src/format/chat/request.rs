@@ -39,7 +39,8 @@ impl RequestDialect for super::Chat {
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
             one_call: splice::forbids_parallel_calls(request),
-            closed: closed(request, structured),
+            closed: closed(request, structured)
+                .or_else(|| request.each_element().next().is_none().then_some(NO_MESSAGES)),
             container_skills: container::skills(request),
             ..RequestFields::default()
         })
@@ -96,6 +97,9 @@ impl RequestDialect for super::Chat {
         splice::with_free_choice(body)
     }
 }
+
+/// The reason of a conversation without messages: the upstream refuses it, and the system text has no place in it.
+const NO_MESSAGES: &str = "no messages";
 
 /// Why nothing may be injected. Gemini's own endpoint for this format refuses tools in JSON mode as its other one does; an
 /// alias of such a model is not known here, and most models behind this format take both.

@@ -44,7 +44,7 @@ impl RequestDialect for super::Gemini {
     fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>> {
         let src = request.raw();
         let system = present(request, SYSTEM[0], SYSTEM[1]).map(|span| {
-            let text = json::text(src, span).map_or_else(|| content_text(src, span), Cow::into_owned);
+            let text = json::text(src, span).map_or_else(|| system_text(src, span), Cow::into_owned);
             MessageText {
                 role: Cow::Borrowed("system"),
                 text: text.into(),
@@ -145,6 +145,16 @@ fn add_system(request: &Request, text: &Bytes, edits: &mut Edits) {
     if json::kind(src, system) == Some(ValueKind::String) {
         return splice::extend_string(edits, system, text.clone());
     }
+    if let Ok(elements) = json::elements(src, system) {
+        // Of contents or of parts.
+        let is_content = |element: &Span| json::get(src, *element, "parts").is_some();
+        let element = if elements.last().is_some_and(is_content) {
+            [br#"{"parts":"#, list.as_slice(), b"}"].concat()
+        } else {
+            part
+        };
+        return splice::push_elements(src, edits, system, &[element]);
+    }
     let Ok(members) = json::members(src, system) else {
         return;
     };
@@ -163,6 +173,24 @@ fn add_system(request: &Request, text: &Bytes, edits: &mut Edits) {
         }
         Some(ValueKind::Null) => edits.replace(parts, list),
         _ => {}
+    }
+}
+
+/// Whether [`add_system`] has a place for its text.
+fn takes_system(request: &Request) -> bool {
+    let src = request.raw();
+    let Some(system) = present(request, SYSTEM[0], SYSTEM[1]) else {
+        return true;
+    };
+    match json::kind(src, system) {
+        Some(ValueKind::String | ValueKind::Array) => true,
+        Some(ValueKind::Object) => json::get(src, system, "parts").is_none_or(|parts| {
+            matches!(
+                json::kind(src, parts),
+                Some(ValueKind::Array | ValueKind::Object | ValueKind::Null)
+            )
+        }),
+        _ => false,
     }
 }
 
@@ -201,6 +229,9 @@ const SYSTEM: [&str; 2] = ["systemInstruction", "system_instruction"];
 fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&'static str> {
     if present(request, "cachedContent", "cached_content").is_some() {
         return Some("cachedContent");
+    }
+    if !takes_system(request) {
+        return Some(splice::ODD_SYSTEM);
     }
     let functions = !client_tools(request).is_empty();
     if !functions && demands_form(request) && !takes_functions_beside_form(request) {
@@ -324,6 +355,18 @@ const MODALITY_TEXT: (&str, u64) = ("TEXT", 1);
 /// Whether a value is this word of an enum, in any case, or its number.
 fn is_enum(src: &[u8], value: Span, (word, number): (&str, u64)) -> bool {
     json::text(src, value).is_some_and(|text| text.eq_ignore_ascii_case(word)) || json::uint(src, value) == Some(number)
+}
+
+/// Texts of a system instruction: a content, or a list of contents or of parts.
+fn system_text(src: &[u8], system: Span) -> String {
+    let Ok(elements) = json::elements(src, system) else {
+        return content_text(src, system);
+    };
+    let texts = elements.iter().map(|element| {
+        let part = json::get_text(src, *element, "text").map(Cow::into_owned);
+        part.unwrap_or_else(|| content_text(src, *element))
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 /// Texts of one content's parts, thinking left out.

@@ -134,6 +134,35 @@ fn injection_adds_one_part_and_one_entry() {
 }
 
 #[test]
+fn a_system_instruction_that_is_a_list_gets_one_more_element_and_one_of_another_type_closes_the_request() {
+    for key in ["systemInstruction", "system_instruction"] {
+        for (system, want) in [
+            (json!([]), json!([{"text": "Skill."}])),
+            (json!([{"text": "A"}]), json!([{"text": "A"}, {"text": "Skill."}])),
+            (
+                json!([{"role": "user", "parts": [{"text": "A"}]}]),
+                json!([{"role": "user", "parts": [{"text": "A"}]}, {"parts": [{"text": "Skill."}]}]),
+            ),
+        ] {
+            let body = json!({"contents": [], key: system}).to_string();
+            assert_eq!(applied(&body)[key], want, "{body}");
+            let asked = request(&body);
+            assert_eq!(Gemini.fields(&asked).unwrap().closed, None, "{body}");
+            let text = Gemini.messages(&asked).swap_remove(0).text.into_owned();
+            assert_eq!(text, if want[1].is_null() { "" } else { "A" }, "{body}");
+        }
+        for odd in ["7", "true", r#"{"parts":"A"}"#] {
+            let asked = request(&format!(
+                r#"{{"contents":[],"{key}":{odd},"tools":[{{"codeExecution":{{}}}}]}}"#
+            ));
+            let fields = Gemini.fields(&asked).unwrap();
+            assert_eq!(fields.closed, Some("a system text of an unknown type"), "{odd}");
+            assert!(!fields.code_tool.unwrap().closes, "{odd}");
+        }
+    }
+}
+
+#[test]
 fn the_turn_and_its_results_are_the_follow_up_of_the_example() {
     let body = fixture::text("gem-res-tools.json");
     let (shown, codec) = fixture::bodies(

@@ -44,7 +44,7 @@ impl RequestDialect for super::Messages {
                 .present("tool_choice")
                 .and_then(|span| json::get(src, span, "disable_parallel_tool_use"))
                 .is_some_and(|span| request.bytes(span) == b"true"),
-            closed: None,
+            closed: splice::odd_system(request, "system", &[ValueKind::String, ValueKind::Array]),
             container_skills: container::skills(request),
             code_execution: request.present("container").is_some() || tools.iter().any(|tool| runs_code(src, *tool)),
             code_tool: code_tool(request, &tools),

@@ -42,7 +42,8 @@ impl RequestDialect for super::Responses {
             one_call: splice::forbids_parallel_calls(request),
             closed: match request.kind() {
                 CallKind::Compact => Some("compaction"),
-                _ => is_true("background").then_some(BACKGROUND),
+                _ if is_true("background") => Some(BACKGROUND),
+                _ => splice::odd_system(request, "instructions", &[ValueKind::String, ValueKind::Array]),
             },
             container_skills: shell::skills(request),
             code_tool: shell::tool(request),
@@ -55,7 +56,16 @@ impl RequestDialect for super::Responses {
         let src = request.raw();
         let text_of = |key| request.present(key).and_then(|span| json::text(src, span));
         let mut found = Vec::new();
-        if let Some(text) = text_of("instructions") {
+        if let Some(span) = request.present("instructions") {
+            let text = json::text(src, span).unwrap_or_else(|| {
+                let items = json::elements(src, span).unwrap_or_default();
+                let texts: Vec<_> = items
+                    .iter()
+                    .filter_map(|item| splice::message(src, *item))
+                    .map(|message| message.text)
+                    .collect();
+                texts.join("\n").into()
+            });
             found.push(MessageText {
                 role: Cow::Borrowed("system"),
                 text,
@@ -112,6 +122,10 @@ impl RequestDialect for super::Responses {
             match request.present("instructions") {
                 Some(span) if json::kind(src, span) == Some(ValueKind::String) => {
                     splice::extend_string(edits, span, system);
+                }
+                Some(span) if json::kind(src, span) == Some(ValueKind::Array) => {
+                    let item = [br#"{"role":"developer","content":""#, &*system, br#""}"#].concat();
+                    splice::push_elements(src, edits, span, &[item]);
                 }
                 _ => splice::set_member(
                     request,

@@ -101,6 +101,25 @@ fn injection_extends_each_form_of_the_request() {
 }
 
 #[test]
+fn instructions_that_are_a_list_get_one_more_item_and_those_of_another_type_close_the_request() {
+    let ours = json!({"role": "developer", "content": "Skill."});
+    let client = json!({"role": "developer", "content": "Be brief."});
+    for (instructions, want) in [(json!([]), json!([ours])), (json!([client]), json!([client, ours]))] {
+        let body = json!({"instructions": instructions, "input": "hi"}).to_string();
+        assert_eq!(applied(&body)["instructions"], want, "{body}");
+        assert_eq!(Responses.fields(&request(&body)).unwrap().closed, None, "{body}");
+    }
+    let listed = request(r#"{"instructions":[{"role":"developer","content":"Be brief."}],"input":"hi"}"#);
+    let texts = Responses.messages(&listed);
+    assert_eq!((&*texts[0].role, &*texts[0].text), ("system", "Be brief."));
+    for odd in ["7", "true", r#"{"role":"developer","content":"Be brief."}"#] {
+        let body = format!(r#"{{"instructions":{odd},"input":"hi"}}"#);
+        let closed = Responses.fields(&request(&body)).unwrap().closed;
+        assert_eq!(closed, Some("a system text of an unknown type"), "{body}");
+    }
+}
+
+#[test]
 fn the_turn_and_its_results_are_the_follow_up_of_the_example() {
     let body = fixture::text("resp-res-tools.json");
     let (shown, codec) = fixture::bodies(&Responses, &request(BRIEF), std::slice::from_ref(&body), "ours");
