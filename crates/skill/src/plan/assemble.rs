@@ -46,10 +46,10 @@ pub(super) fn assemble(
     kinds.extend_from_slice(besides);
     kinds.sort_unstable();
     kinds.dedup();
-    let load_skill = parts.generic(catalog, &kinds);
+    let loader = parts.generic(catalog, &kinds);
     parts.declared(&active, named, catalog.settings().model_code);
     parts.notes.extend(wanting(&active, named));
-    let system = system(catalog, &active, &load_skill, named);
+    let system = system(catalog, &active, loader.as_deref(), named);
     parts.plan(system, active.into_iter().map(|(active, _)| active).collect())
 }
 
@@ -113,8 +113,15 @@ fn describe(entry: &CatalogEntry, why: ActivationCause) -> Active {
     }
 }
 
-fn system(catalog: &Catalog, active: &[(Active, &CatalogEntry)], load_skill: &str, named: &[NamedSkill<'_>]) -> String {
+/// `loader`: the name of the tool that loads skills, if the request has it. Without it a listing would name the client's.
+fn system(
+    catalog: &Catalog,
+    active: &[(Active, &CatalogEntry)],
+    loader: Option<&str>,
+    named: &[NamedSkill<'_>],
+) -> String {
     let none = BTreeMap::new();
+    let load_skill = loader.unwrap_or(texts::LOAD_SKILL);
     let sections: Vec<String> = active
         .iter()
         .map(|(active, entry)| {
@@ -132,7 +139,7 @@ fn system(catalog: &Catalog, active: &[(Active, &CatalogEntry)], load_skill: &st
         })
         .collect();
     let sections: Vec<&str> = sections.iter().map(String::as_str).collect();
-    let listing = catalog.listing_block(load_skill);
+    let listing = loader.and_then(|loader| catalog.listing_block(loader));
     let bodies = (!sections.is_empty()).then(|| texts::bodies_block(&sections));
     let blocks: Vec<String> = listing.into_iter().chain(bodies).collect();
     blocks.join("\n\n")
@@ -210,11 +217,13 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Adds generic tools, and returns the name of the one that loads skills. One whose name the client has becomes `knack_<name>`.
-    fn generic(&mut self, catalog: &Catalog, kinds: &[Generic]) -> String {
+    /// Adds generic tools, and returns the name of the one that loads skills, if it was added. One whose name the client has
+    /// becomes `knack_<name>`.
+    fn generic(&mut self, catalog: &Catalog, kinds: &[Generic]) -> Option<String> {
         let node = catalog.settings().node;
         let packages = packages(catalog);
         let mut load_skill = texts::LOAD_SKILL.to_owned();
+        let mut loader = None;
         for generic in kinds {
             let (plain, schema, action) = match generic {
                 Generic::LoadSkill => (texts::LOAD_SKILL, texts::load_skill_schema(), Action::LoadSkill),
@@ -238,9 +247,12 @@ impl<'a> Parts<'a> {
             if *generic == Generic::LoadSkill {
                 load_skill.clone_from(&name);
             }
-            self.push(Arc::new(PlannedTool::new(name, description, schema, action)), None);
+            let is_added = self.push(Arc::new(PlannedTool::new(name, description, schema, action)), None);
+            if *generic == Generic::LoadSkill && is_added {
+                loader = Some(load_skill.clone());
+            }
         }
-        load_skill
+        loader
     }
 
     /// Adds the tools of active skills; `litellm:` ones have a single tool each, and one code tool for all that have a Python file.
@@ -263,17 +275,18 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Adds one tool, unless its name is the client's or Knack's already.
-    fn push(&mut self, tool: Arc<PlannedTool>, entry: Option<&CatalogEntry>) {
+    /// Adds one tool, unless its name is the client's or Knack's already. True if it was added.
+    fn push(&mut self, tool: Arc<PlannedTool>, entry: Option<&CatalogEntry>) -> bool {
         let free = !self.client.contains(tool.name.as_str()) && self.taken.insert(tool.name.clone());
         if free {
             self.tools.push(tool);
-            return;
+            return true;
         }
         let skill = entry.map(|entry| entry.skill.id.clone());
         self.notes.push(Note {
             skill,
             text: format!("tool {} is left out: the request has a tool of that name", tool.name),
         });
+        false
     }
 }

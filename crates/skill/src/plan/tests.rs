@@ -345,6 +345,28 @@ fn model_code_denied_leaves_run_code_out_and_node_is_in_the_enum() {
 }
 
 #[test]
+fn without_a_tool_that_loads_skills_none_are_listed() {
+    let catalog = mk_catalog([
+        mk_skill("l", ActivationMode::Listed),
+        mk_skill("pdf", ActivationMode::Always),
+    ]);
+    let plan = asked(
+        &catalog,
+        &Asked {
+            tools: vec!["load_skill", "knack_load_skill"],
+            ..says(&["x"])
+        },
+    );
+    assert_eq!((names(&plan), active(&plan)), (vec![], vec!["pdf"]));
+    assert!(!plan.system.contains("load_skill"), "{}", plan.system);
+    assert!(
+        plan.notes[0].text.contains("knack_load_skill is left out"),
+        "{:?}",
+        plan.notes
+    );
+}
+
+#[test]
 fn a_clients_tool_named_like_ours_wins() {
     let catalog = mk_catalog([
         mk_skill("l", ActivationMode::Listed),
