@@ -29,11 +29,29 @@ pub(super) fn read(
         Err(_) if !requires(schema) => Map::new(),
         Err(why) => return Err(error(texts::arguments_not_json(tool, &why, &schema.to_string()))),
     };
+    let members = under_the_only_name(members, schema);
     let members = match declared {
         Some(declared) => argv::spelled(declared, members),
         None => members,
     };
     checked(tool, members, schema, validate).map_err(error)
+}
+
+/// One value under a name that is not declared is that of the only property, where that is required: nothing else can be meant
+/// (docs/design/dialects.md#tukuy).
+fn under_the_only_name(members: Map<String, Value>, schema: &Value) -> Map<String, Value> {
+    let mut names = schema
+        .get("properties")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(Map::keys);
+    let (Some(only), None) = (names.next(), names.next()) else {
+        return members;
+    };
+    if members.len() != 1 || members.contains_key(only) || required(schema).all(|name| name != only) {
+        return members;
+    }
+    members.into_iter().map(|(_, value)| (only.clone(), value)).collect()
 }
 
 /// The refusal of arguments that are not JSON, as a lone surrogate in a string is not.
@@ -162,6 +180,30 @@ mod tests {
         assert!(read(&tool, r#"{"q": null}"#).is_err());
         tool.input_schema["properties"]["q"]["minLength"] = json!(1);
         assert!(read(&tool, given).is_err());
+    }
+
+    #[test]
+    fn one_value_under_another_name_is_that_of_the_only_required_property() {
+        let one = json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
+        let optional = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+        let two = json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}, "n": {}}});
+        for (schema, given, expected) in [
+            (&one, json!({"wrong": "hi"}), Some(json!({"text": "hi"}))),
+            (&one, json!({"text": "hi"}), Some(json!({"text": "hi"}))),
+            (
+                &one,
+                json!({"text": "hi", "more": 1}),
+                Some(json!({"text": "hi", "more": 1})),
+            ),
+            (&one, json!({"wrong": 1}), None),
+            (&one, json!({"wrong": "hi", "more": 1}), None),
+            (&one, json!({}), None),
+            (&optional, json!({"wrong": "hi"}), Some(json!({"wrong": "hi"}))),
+            (&two, json!({"wrong": "hi"}), None),
+        ] {
+            let read = super::read("t", &given.to_string(), (schema, None), &strings);
+            assert_eq!(read.ok().map(Value::Object), expected, "{given} {schema}");
+        }
     }
 
     #[test]
