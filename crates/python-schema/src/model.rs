@@ -151,8 +151,8 @@ impl Models {
         if let Some(default) = field.default.as_ref().and_then(|default| self.known(default)) {
             schema.insert("default".to_owned(), default);
         }
-        // One that stands beside the type stays.
-        if !schema.contains_key("$ref") && !schema.contains_key("title") {
+        // One that stands beside the type stays. A model or an enumeration has its own, also where it may be missing.
+        if !is_reference(&schema) && !schema.contains_key("title") {
             schema.insert("title".to_owned(), title_case(&field.name.replace('_', " ")).into());
         }
         constrain(&mut schema, &field.constraints);
@@ -287,6 +287,14 @@ struct Definitions {
 
 fn reference_to(name: &str) -> String {
     format!("#/$defs/{name}")
+}
+
+/// True for a reference, and for one that may be null in its place.
+fn is_reference(schema: &Map<String, Value>) -> bool {
+    let is_nullable = |any: &Vec<Value>| {
+        any.len() == 2 && any.iter().any(|one| one.get("$ref").is_some()) && any.iter().any(|one| one["type"] == "null")
+    };
+    schema.contains_key("$ref") || schema.get("anyOf").and_then(Value::as_array).is_some_and(is_nullable)
 }
 
 fn literal_schema(texts: &[String]) -> Value {

@@ -146,7 +146,7 @@ fn models_keep_their_fields_constraints_and_references() {
                 "user_name": {"description": "Who", "minLength": 1, "title": "User Name", "type": "string"},
                 "tags": {"items": {"type": "string"}, "maxItems": 3, "title": "Tags", "type": "array"},
                 "color": {"$ref": "#/$defs/Color", "default": "red"},
-                "inner": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}], "default": null, "title": "Inner"},
+                "inner": {"anyOf": [{"$ref": "#/$defs/Inner"}, {"type": "null"}], "default": null},
                 "mode": {"default": "a", "enum": ["a", "b"], "title": "Mode", "type": "string"},
                 "pair": {"maxItems": 2, "minItems": 2, "prefixItems": [{"type": "integer"}, {"type": "string"}],
                          "title": "Pair", "type": "array"},
