@@ -2,8 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::semver::Version;
-
 const MAX_NAME_CHARS: usize = 100;
 const MAX_DESCRIPTION_CHARS: usize = 500;
 const MAX_HANDLER_CHARS: usize = 50_000;
@@ -29,8 +27,8 @@ const KNOWN: [&str; 11] = [
 pub struct Registration {
     /// 1 to 100 characters.
     pub name: String,
-    /// Default 1.0.0.
-    pub version: Version,
+    /// Default 1.0.0. As it was written: `01.0.0` is the key of another record than `1.0.0`.
+    pub version: String,
     /// At most 500 characters.
     pub description: String,
     /// Name of a handler; never code that is run.
@@ -49,6 +47,15 @@ pub struct InvalidRegistration {
     pub message: String,
 }
 
+/// A version as it was written. Errors: it is not three numbers of any length.
+pub fn demand_version(text: &str) -> Result<String, InvalidRegistration> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if text.split('.').count() == 3 && text.split('.').all(is_number) {
+        return Ok(text.to_owned());
+    }
+    Err(invalid("version", "must be three numbers such as 1.4.0"))
+}
+
 /// Checks a registration and fills in defaults. Reports the first invalid member.
 pub fn check(registration: &Value) -> Result<Registration, InvalidRegistration> {
     let Value::Object(members) = registration else {
@@ -60,9 +67,7 @@ pub fn check(registration: &Value) -> Result<Registration, InvalidRegistration> 
         Some(Value::String(version)) => version,
         Some(_) => return Err(invalid("version", "must be text")),
     };
-    let version = version
-        .parse()
-        .map_err(|_| invalid("version", "must be three numbers such as 1.4.0"))?;
+    let version = demand_version(version)?;
     let description = match members.get("description") {
         None => String::new(),
         Some(_) => text(members, "description", 0, MAX_DESCRIPTION_CHARS)?,
@@ -125,11 +130,16 @@ mod tests {
     fn the_offending_member_is_named() {
         let valid = json!({"name": "s", "schema": {"input": {}, "output": {}}, "handler": "h"});
         let registered = check(&valid).unwrap();
-        assert_eq!(
-            (registered.version.to_string().as_str(), registered.enabled),
-            ("1.0.0", true)
-        );
+        assert_eq!((registered.version.as_str(), registered.enabled), ("1.0.0", true));
+        for version in ["01.0.0", "99999999999999999999.0.0"] {
+            let mut valid = valid.clone();
+            valid["version"] = version.into();
+            assert_eq!(check(&valid).unwrap().version, version, "as it was written");
+        }
         for (member, value) in [
+            ("version", json!("1.0.0.0")),
+            ("version", json!("1..0")),
+            ("version", json!("+1.0.0")),
             ("name", json!("")),
             ("name", json!("n".repeat(101))),
             ("version", json!("1.0")),

@@ -13,7 +13,6 @@ use knack_skill::problem::Profile;
 use knack_skill::registration::{self, Registration};
 use knack_skill::risk::Risk;
 use knack_skill::schema;
-use knack_skill::semver::Version;
 use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Map, Value, json};
 
@@ -86,7 +85,7 @@ impl Installation {
         })?;
         let files = |name: &str| files(name, &entry, &schema);
         let mut new = Self::of(&entry, CODE, files)?;
-        new.draft.version = Some(chosen(new.draft.version, &entry.version, version_given)?);
+        new.draft.version = Some(chosen(new.draft.version, entry.version.clone(), version_given)?);
         new.draft.mode = Some(Mode::On);
         Ok(new)
     }
@@ -123,7 +122,7 @@ impl Installation {
         let files = |_: &str| Ok(Files::from([file(DOCUMENT_NAMES[0], entry.handler.clone())]));
         let mut new = Self::of(&entry, DOCUMENT_NAMES[0], files)?;
         new.draft.is_release = new.draft.version.is_none();
-        new.draft.version = Some(chosen(new.draft.version, &entry.version, version_given)?);
+        new.draft.version = Some(chosen(new.draft.version, entry.version.clone(), version_given)?);
         new.draft.mode = Some(Mode::Auto);
         new.draft.catalog = Some(catalog);
         Ok(new)
@@ -133,7 +132,7 @@ impl Installation {
     pub(super) fn of_folder(mut draft: Draft, version: Option<&str>, catalog: Catalog) -> Result<Self, Refusal> {
         // A version that its author states is the author's: whoever installs it can give no other one to files that changed under it.
         draft.is_release = draft.version.is_none();
-        draft.version = Some(chosen(draft.version, &version_of(version)?, version.is_some())?);
+        draft.version = Some(chosen(draft.version, version_of(version)?, version.is_some())?);
         draft.mode = Some(Mode::Auto);
         draft.catalog = Some(catalog);
         Ok(Self { title: None, draft })
@@ -176,8 +175,7 @@ pub(super) fn demand_document(bytes: &[u8]) -> Result<(), Refusal> {
 }
 
 /// The version of an install: what its SKILL.md says, else that of the body.
-fn chosen(stated: Option<String>, version: &Version, is_given: bool) -> Result<String, Refusal> {
-    let version = version.to_string();
+fn chosen(stated: Option<String>, version: String, is_given: bool) -> Result<String, Refusal> {
     match stated {
         Some(stated) if is_given && stated != version => {
             let text = format!("its SKILL.md says {stated}, but the body says {version}; make them equal, or omit one");
@@ -189,9 +187,9 @@ fn chosen(stated: Option<String>, version: &Version, is_given: bool) -> Result<S
 }
 
 /// The version of a body, else the default one.
-fn version_of(written: Option<&str>) -> Result<Version, Refusal> {
-    let version = written.unwrap_or(registration::DEFAULT_VERSION).parse();
-    version.map_err(|_| Refusal::invalid("version", "must be three numbers such as 1.4.0"))
+fn version_of(written: Option<&str>) -> Result<String, Refusal> {
+    let version = registration::demand_version(written.unwrap_or(registration::DEFAULT_VERSION));
+    version.map_err(|invalid| Refusal::invalid(&invalid.field, invalid.message))
 }
 
 /// Whether a body has these members only. Errors name the first one that it may not have.
@@ -281,11 +279,7 @@ fn document(name: &str, entry: &Registration, schema: &Value) -> String {
     let text = |text: &str| Value::from(text).to_string();
     // The schema of the whole install is shown and decides nothing: what a call takes is in the lock of the function.
     let metadata = json!({SCHEMA: schema});
-    let (shown, description, version) = (
-        text(&entry.name),
-        text(described(entry)),
-        text(&entry.version.to_string()),
-    );
+    let (shown, description, version) = (text(&entry.name), text(described(entry)), text(&entry.version));
     format!(
         "---\nname: {name}\ndisplay_name: {shown}\ndescription: {description}\nversion: {version}\nmetadata: {metadata}\n\
          tools:\n  - python: {HANDLER}\n---\n{}\n",
