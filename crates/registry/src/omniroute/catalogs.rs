@@ -4,8 +4,6 @@
 //! What is installed is the skill as it is at that moment, of the first two its SKILL.md alone, in the mode `auto`; it belongs to the
 //! caller who installs it.
 
-use std::num::IntErrorKind;
-
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
@@ -28,18 +26,21 @@ const TEXT_MAX: usize = 256;
 /// How many skills a search of skills.sh has: 1 to 100; 20 where it says nothing, 0, or no number.
 pub(super) fn search_limit(query: Option<&str>) -> usize {
     let limit = parameters(query).find(|(key, _)| key == "limit");
-    let number = limit.and_then(|(_, value)| match value.parse::<i64>() {
-        Ok(number) => Some(number),
-        Err(error) => match error.kind() {
-            IntErrorKind::PosOverflow => Some(i64::MAX),
-            IntErrorKind::NegOverflow => Some(i64::MIN),
-            _ => None,
-        },
+    let number = limit.and_then(|(_, value)| {
+        // As JavaScript reads a decimal number: `1e2` and ` 7` are some, and the words of infinity are not a limit.
+        let text = value.trim();
+        let is_number = !text.contains(|character: char| character.is_ascii_alphabetic() && !"eE".contains(character));
+        text.parse::<f64>().ok().filter(|number| is_number && *number != 0.0)
     });
-    match number.filter(|number| *number != 0) {
-        None => LIMIT_DEFAULT,
-        Some(number) => usize::try_from(number).unwrap_or(1).clamp(1, LIMIT_MAX),
-    }
+    let Some(number) = number else {
+        return LIMIT_DEFAULT;
+    };
+    // The largest limit that is not above it.
+    let limits = (1_u8..).zip(1..=LIMIT_MAX);
+    limits
+        .take_while(|(limit, _)| f64::from(*limit) <= number)
+        .last()
+        .map_or(1, |(_, limit)| limit)
 }
 
 /// The catalogs to install from one of them. Errors: there are none, or that one is not the active one.
@@ -219,6 +220,12 @@ mod tests {
             ("limit=100", 100),
             ("limit=101", 100),
             ("limit=99999999999999999999", 100),
+            ("limit=1e2", 100),
+            ("limit=99.0", 99),
+            ("limit=%207", 7),
+            ("limit=0.5", 1),
+            ("limit=inf", 20),
+            ("limit=", 20),
             ("limit=-99999999999999999999", 1),
         ] {
             assert_eq!(search_limit(Some(query)), expected, "{query}");
