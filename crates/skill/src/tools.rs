@@ -422,9 +422,7 @@ fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Fin
         } else {
             parameters.push(Parameter {
                 description: item.get("description").and_then(scalar_text).unwrap_or_default(),
-                required: item
-                    .get("required")
-                    .is_none_or(|value| value.is_null() || boolean(value) != Some(false)),
+                required: item.get("required").is_none_or(is_truthy),
                 name,
             });
             continue;
@@ -468,6 +466,17 @@ pub(crate) fn clean(text: &str) -> String {
         .collect::<String>()
         .trim()
         .to_owned()
+}
+
+/// As JavaScript has it, and so HUSK: any text but the empty one is true, also `no`.
+fn is_truthy(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(is_true) => *is_true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(_) | Value::Object(_) => true,
+    }
 }
 
 #[cfg(test)]
