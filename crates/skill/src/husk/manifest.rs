@@ -349,14 +349,12 @@ fn proxy(reader: &mut Reader<'_>) -> Option<ProxySettings> {
     })
 }
 
-/// A model id. A mapping is what Agent Flow Lite takes.
+/// A model id, or its `name` in a mapping, which is Agent Flow Lite's and read by every load.
 fn model(reader: &mut Reader<'_>) -> Option<String> {
-    if reader.members.get("model").is_some_and(Value::is_object) {
-        let message = "`model` must be a string, the id of a model; a mapping belongs to the Agent Flow dialect";
-        reader.refuse("model", message.to_owned());
-        return None;
+    match reader.members.get("model").and_then(Value::as_object) {
+        Some(mapping) => mapping.get("name").and_then(Value::as_str).map(str::to_owned),
+        None => reader.text("model"),
     }
-    reader.text("model")
 }
 
 fn llm(reader: &mut Reader<'_>) -> LlmSettings {

@@ -191,3 +191,21 @@ fn environment_values_in_a_skill_are_named_with_what_to_write() {
         assert_eq!((findings, check(&tools)), (vec![], vec![]));
     }
 }
+
+#[test]
+fn required_is_read_as_husk_reads_it() {
+    for (written, required) in [
+        (json!(null), false),
+        (json!(false), false),
+        (json!(0), false),
+        (json!(""), false),
+        (json!(true), true),
+        (json!("no"), true),
+        (json!("false"), true),
+        (json!([]), true),
+    ] {
+        let (tools, _) = read(&json!([{"name": "t", "description": "d", "command": "x",
+            "parameters": [{"name": "p", "required": written}]}]));
+        assert_eq!(tools[0].parameters[0].required, required, "{written}");
+    }
+}
