@@ -86,7 +86,7 @@ impl Collector {
     /// Reads a file; `size` is what its header promises, the stream decides.
     fn file(&mut self, path: &str, executable: bool, size: u64, content: impl Read) -> Result<(), SourceError> {
         let path = path.strip_prefix("./").unwrap_or(path);
-        knack_skill::tree::check_path(path).map_err(|why| bad(format!("entry {path:?}: {why}")))?;
+        knack_skill::tree::check_received_path(path).map_err(|why| bad(format!("entry {path:?}: {why}")))?;
         if is_of_macos(path) {
             return Ok(());
         }

@@ -181,7 +181,7 @@ fn is_zip(name: &str, bytes: &[u8]) -> bool {
 fn plain(parts: &[(String, Bytes)]) -> Result<Files, Refusal> {
     let mut files = Files::new();
     for (path, bytes) in parts {
-        tree::check_path(path).map_err(|why| Refusal::invalid("files", format!("{path:?}: {why}")))?;
+        tree::check_received_path(path).map_err(|why| Refusal::invalid("files", format!("{path:?}: {why}")))?;
         let file = SkillFile {
             bytes: bytes.as_ref().into(),
             executable: false,

@@ -124,6 +124,15 @@ pub fn check_path(path: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// As [`check_path`], of a file that comes from elsewhere. A backslash parts names on Windows, where an upload is downloaded
+/// again; a folder on Linux may hold such a name.
+pub fn check_received_path(path: &str) -> Result<(), &'static str> {
+    if path.contains('\\') {
+        return Err("the path holds a backslash; write / between the names of folders");
+    }
+    check_path(path)
+}
+
 /// Hex SHA-256 of the canonical file tree.
 ///
 /// The hashed text is `knack-tree-v1\n` and, for every file in byte order of its path, one line
@@ -239,6 +248,7 @@ mod tests {
         }
         for path in ["a", ".hidden", "a b/ü.txt", "..foo", "a\\b"] {
             assert_eq!(check_path(path), Ok(()), "{path:?}");
+            assert_eq!(check_received_path(path).is_ok(), !path.contains('\\'), "{path:?}");
         }
     }
 

@@ -100,6 +100,8 @@ fn what_leaves_the_folder_or_is_no_file_is_refused() {
         ),
         (zipped(&[("../evil", 0o644, b"x")]), "holds . or .."),
         (zipped(&[("/evil", 0o644, b"x")]), "the path is absolute"),
+        (zipped(&[("s\\..\\evil", 0o644, b"x")]), "holds a backslash"),
+        (tar(&[("s\\..\\evil", Regular, 0o644, b"x")]), "holds a backslash"),
         (zipped_link("a", "/etc/passwd"), "is a link or a special file"),
         (zipped_twice(), "appears twice"),
         (b"<!DOCTYPE html>".to_vec(), "begins with \"<!DOCTYPE html>\""),
