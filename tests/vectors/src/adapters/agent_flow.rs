@@ -137,13 +137,26 @@ fn create(input: &Value) -> Outcome {
     created.map(skill_json).map_err(failure)
 }
 
+/// The path of a skill, whatever its name.
+fn path_of(name: &str) -> String {
+    let mut path = format!("{SKILLS}/");
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    path
+}
+
 fn update(input: &Value) -> Outcome {
     let (api, name) = (Api::start()?, text(input, "name"));
     if let Some(current) = input["current"].as_str() {
         stored(&api, name, current)?;
     }
     let body = json!({"content": text(input, "content")}).to_string();
-    answered(api.send(Some(&owner()), &Method::PUT, &format!("{SKILLS}/{name}"), body)?)
+    answered(api.send(Some(&owner()), &Method::PUT, &path_of(name), body)?)
 }
 
 fn get(input: &Value) -> Outcome {
@@ -157,7 +170,7 @@ fn get(input: &Value) -> Outcome {
             return agent_flow::get(name, Some(content)).map(skill_json).map_err(failure);
         }
     }
-    answered(api.send(Some(&owner()), &Method::GET, &format!("{SKILLS}/{name}"), String::new())?)
+    answered(api.send(Some(&owner()), &Method::GET, &path_of(name), String::new())?)
 }
 
 fn list(input: &Value) -> Outcome {

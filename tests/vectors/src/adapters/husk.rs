@@ -10,13 +10,14 @@ use serde_json::{Map, Value, json};
 use super::args::tool_json;
 use super::skillmd::failure;
 use crate::facts::husk_folder::{self, FolderEntry};
+use crate::matching;
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
 pub(crate) const OPS: &[Op] = &[
     Op::new("skillmd", "husk.slug", slug),
     Op::new("skillmd", "husk.frontmatter", frontmatter),
-    Op::new("skillmd", "husk.manifest", manifest),
+    Op::new("skillmd", "husk.manifest", manifest).compared(Compare::Custom(same_manifest)),
     Op::new("skillmd", "husk.load_dir", load_dir).compared(Compare::Custom(same_folder)),
     Op::new("skillmd", "husk.load_route", load_route),
 ];
@@ -42,6 +43,17 @@ fn manifest(input: &Value) -> Outcome {
         Some(finding) => Err(failure(finding)),
         None => Ok(manifest_json(manifest)),
     }
+}
+
+/// Whole, and by HUSK's own name of the static file as well.
+fn same_manifest(expected: &Value, actual: &Value) -> Result<(), String> {
+    let mut expected = expected.clone();
+    if let Some(members) = expected.as_object_mut()
+        && let Some(file) = members.remove("serveFile")
+    {
+        members.insert("serve".to_owned(), file);
+    }
+    matching::check(Compare::Whole, &expected, &Ok(actual.clone()))
 }
 
 fn manifest_json(manifest: Manifest) -> Value {

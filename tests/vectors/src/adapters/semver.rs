@@ -51,7 +51,7 @@ fn versions(input: &Value) -> Outcome {
 
 fn register(input: &Value) -> Outcome {
     Ok(match registration::check(&input["skill"]) {
-        Ok(record) => json!({"valid": true, "version": record.version.to_string(), "enabled": record.enabled}),
+        Ok(record) => json!({"valid": true, "version": record.version, "enabled": record.enabled}),
         Err(invalid) => json!({"valid": false, "field": invalid.field}),
     })
 }
