@@ -256,8 +256,7 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             let answered = Instant::now();
             assert_eq!(said(&first), "Written.");
             until(two.probes, KNOWN, 3).await;
-            let took = answered.elapsed().as_millis();
-            progress(format!("the other replica knows after {took} ms"));
+            progress(format!("the other replica knows after {:?}", answered.elapsed()));
             assert_eq!(said(&talk.ask(&two, "read it again").await), "Still there.");
             until(one.probes, KNOWN, 4).await;
             let mixed = talk.ask(&one, "mixed").await;

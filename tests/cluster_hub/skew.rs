@@ -1,7 +1,7 @@
 //! Programs of two protocols at one hub: the gateway of this tree, and one that was built from the last commit of the oldest protocol
 //! that the hub understands (`make test-skew` builds it).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -40,6 +40,24 @@ fn older(variable: &str) -> OsString {
     std::env::var_os(variable).unwrap_or_else(|| panic!("{variable}: make test-skew"))
 }
 
+/// A hub that the older program is, with its runner and the options that it knows: a rollback installs the chart and the images of its
+/// release.
+fn older_hub(installation: &Installation, program: &OsStr, runner_image: &str) -> Process {
+    let help = Command::new(program).args(["hub", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let is_known = |word: &String| {
+        let option = word.split('=').next().unwrap_or_default();
+        !option.starts_with("--") || help.split_whitespace().any(|known| known == option)
+    };
+    let words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
+    let mut command = Command::new(program);
+    command
+        .args(words.into_iter().filter(is_known))
+        .arg(format!("--runner-image={runner_image}"))
+        .env("KUBECONFIG", &installation.kubeconfig);
+    Process::spawn(installation.folder.path(), "hub-older", &mut command)
+}
+
 /// A model, beside a skill that the hub serves.
 async fn serving(installation: &Installation) -> Model {
     let hub = installation.tenant(0).await;
@@ -64,7 +82,7 @@ fn a_gateway_of_this_protocol_is_served_by_a_hub_of_the_last_one() {
             let runner = cluster.image_of_program("runner-of-before", Path::new(&runner), "/knack-runner");
             let mut installation = Installation::start(cluster, 1, json!({})).await;
             installation.kill_hub();
-            let mut older = installation.replica_of(&program, &runner, "hub-older");
+            let mut older = older_hub(&installation, &program, &runner);
             installation.wait_for_hub_at(&installation.url()).await;
             let model = serving(&installation).await;
             let (_gateway, port) = model.gateway(&installation, "gateway-this").await;

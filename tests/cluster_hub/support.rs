@@ -182,7 +182,7 @@ pub(crate) struct Installation {
     // Behind the processes, whose logs it holds.
     pub(crate) folder: tempfile::TempDir,
     /// What its processes find the API server by, and are known as there.
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
     controller_words: Vec<String>,
     hub_words: Vec<String>,
     pub(crate) port: u16,
@@ -306,24 +306,6 @@ impl Installation {
     pub(crate) fn replica(&self, name: &str, port: u16) -> Process {
         let words = self.hub_words(&format!("127.0.0.1:{port}"));
         Process::start_as(&self.kubeconfig, self.folder.path(), name, &words)
-    }
-
-    /// A replica of the hub that another program is, with its runner and the options that it knows: a rollback installs the chart
-    /// and the images of its release.
-    pub(crate) fn replica_of(&self, program: &std::ffi::OsStr, runner_image: &str, name: &str) -> Process {
-        let help = Command::new(program).args(["hub", "--help"]).output().unwrap();
-        let help = String::from_utf8(help.stdout).unwrap();
-        let is_known = |word: &String| {
-            let option = word.split('=').next().unwrap_or_default();
-            !option.starts_with("--") || help.split_whitespace().any(|known| known == option)
-        };
-        let words = self.hub_words(&format!("127.0.0.1:{}", self.port));
-        let mut command = Command::new(program);
-        command
-            .args(words.into_iter().filter(is_known))
-            .arg(format!("--runner-image={runner_image}"))
-            .env("KUBECONFIG", &self.kubeconfig);
-        Process::spawn(self.folder.path(), name, &mut command)
     }
 
     /// The words of a replica that serves, and is reached, at an address.

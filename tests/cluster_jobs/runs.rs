@@ -168,7 +168,7 @@ fn a_cancelled_run_ends_and_says_so() {
         let executor = fixture.owner().await;
         eventually(60, "a pod stands", async || executor.counts().ready == 1).await;
         let mut request = python("import time; time.sleep(110)");
-        request.limits.timeout = Duration::from_secs(120);
+        request.limits.timeout = Duration::from_mins(2);
         let id = request.id;
         let running = executor.execute(request, CancellationToken::new());
         let cancel = async {

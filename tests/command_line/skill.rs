@@ -283,11 +283,11 @@ async fn run_refuses_what_it_cannot_run_and_names_what_there_is() {
     }
 }
 
-/// The limit of a run on this machine is not below what its skill asks for, and no number is too large.
+/// The limit of a run on this machine is not below what its skill asks for.
 #[tokio::test]
 async fn a_run_has_the_time_limit_that_is_asked_for() {
     let asking = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  sandbox: {timeoutSeconds: \
-                  18446744073709551615}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
+                  3600}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
     let folder = folder(&[("good.yaml", asking)]);
     for more in [&[][..], &["--timeout", "3600"]] {
         let arguments = [
@@ -358,7 +358,7 @@ async fn a_run_has_the_limits_of_its_skill() {
     let memory = run("b = b'x' * (200 << 20)").await;
     assert!(err(&memory).contains("MemoryError"), "{}", err(&memory));
     let output = run("print('x' * 5000)").await;
-    assert_eq!(out(&output).trim_end().len(), 1000, "{}", err(&output));
+    assert_eq!(out(&output).trim_end().len(), 1024, "{}", err(&output));
 }
 
 /// What the program printed, and its status, do not depend on where its files go.

@@ -140,8 +140,11 @@ async fn what_cannot_be_imported_or_exported_is_refused_by_name_and_nothing_is_w
         (&["import", "Upper_Case", "-o", "x.yaml"], "rename the folder"),
         (&["import", "nowhere", "-o", "x.yaml"], "nowhere"),
         (&["import", "broken.zip", "-o", "x.yaml"], "broken.zip"),
-        (&["import", "escaping.yaml", "-o", "x.yaml"], "knack skill export"),
-        (&["export", "escaping.yaml", "back"], "../../owned"),
+        (
+            &["import", "escaping.yaml", "-o", "x.yaml"],
+            "paths in source.inline.files",
+        ),
+        (&["export", "escaping.yaml", "back"], "paths in source.inline.files"),
         (&["export", "good", "."], "good exists"),
         (&["export", "some", "."], "good exists; nothing was written"),
         (

@@ -193,7 +193,12 @@ async fn skills_are_loaded_and_mistakes_are_reported_to_the_model() {
             false,
         ),
         ("load_skill", json!({"skill": "lister"}), "No skill \"lister\"", true),
-        ("stats__count", json!({"word": 1}), "do not match its schema", true),
+        (
+            "stats__count",
+            json!({"word": 1, "line": 2}),
+            "do not match its schema",
+            true,
+        ),
         ("stats__count", json!({}), "nothing ran", true),
         ("make_coffee", json!({}), "No tool \"make_coffee\".", true),
         ("run_code", json!({"code": "raise SystemExit(3)"}), "exit 3", true),

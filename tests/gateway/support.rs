@@ -1,7 +1,7 @@
 //! A gateway in this process, its skills in a folder of its own, a mock behind it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -185,6 +185,16 @@ fn bases(url: &str, operator_key: Option<&'static str>) -> BTreeMap<Api, Provide
         .collect()
 }
 
+/// What the gateway searches: the skills, and the runtime of the tests unless they bring one.
+fn served(folder: &Path, skills: &[(&str, &str)]) -> Vec<PathBuf> {
+    let mut served = vec![folder.join("skills")];
+    if skills.iter().all(|(_, text)| !text.contains("kind: SkillRuntime")) {
+        write(folder, "runtime.yaml", RUNTIME);
+        served.push(folder.join("runtime.yaml"));
+    }
+    served
+}
+
 pub(crate) async fn start(options: Start) -> Running {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let folder = tempfile::tempdir().unwrap();
@@ -197,18 +207,10 @@ pub(crate) async fn start(options: Start) -> Running {
     let url = options.upstream.unwrap_or_else(|| mock.url.clone());
     let bases = bases(&url, options.operator_key);
     let lines = Arc::new(Lines::default());
-    let mut served = vec![folder.path().join("skills")];
-    if options
-        .skills
-        .iter()
-        .all(|(_, text)| !text.contains("kind: SkillRuntime"))
-    {
-        write(folder.path(), "runtime.yaml", RUNTIME);
-        served.push(folder.path().join("runtime.yaml"));
-    }
-    let (catalog, watching) = knack::dev::watch::watch(Search::of(served), Node::Absent, |_| {})
-        .await
-        .unwrap();
+    let (catalog, watching) =
+        knack::dev::watch::watch(Search::of(served(folder.path(), &options.skills)), Node::Absent, |_| {})
+            .await
+            .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let secret: Arc<CallerSecret> = Arc::new(HistorySecret::new(options.secret).into());

@@ -259,10 +259,7 @@ fn a_husk_manifest_is_read_by_its_own_rules() {
         ("name: Static\nmode: static-file\nserve: page.html", vec![]),
         ("name: Static\nmode: static-file", vec!["serve"]),
         ("name: Cheap\nmode: llm\nmodel: gpt-5-mini\nmax_tokens: 512", vec![]),
-        (
-            "name: Cheap\nmode: llm\nmodel: {temperature: 0.3, max_tokens: 100}",
-            vec![],
-        ),
+        ("name: Cheap\nmode: llm\nmodel: {temperature: 0.3}", vec![]),
         ("name: Cheap\nmode: llm\nmodel: [gpt-5-mini]", vec!["model"]),
     ] {
         let text = format!("---\n{lines}\ndescription: d\n---\nB");

@@ -29,8 +29,19 @@ pub(crate) fn set_member(request: &Request, edits: &mut Edits, anchor: &str, key
 /// Why nothing may be injected, if the member of the system text has a type that takes no text (`RequestFields::closed`):
 /// tools without their text would be skills that the model knows nothing of.
 pub(crate) fn odd_system(request: &Request, key: &str, known: &[ValueKind]) -> Option<&'static str> {
-    let kind = json::kind(request.raw(), request.present(key)?)?;
-    (!known.contains(&kind)).then_some(ODD_SYSTEM)
+    let (src, value) = (request.raw(), request.present(key)?);
+    let kind = json::kind(src, value)?;
+    let is_odd = !known.contains(&kind) || (kind == ValueKind::Array && !is_list_of_objects(src, value));
+    is_odd.then_some(ODD_SYSTEM)
+}
+
+/// Whether a list has no elements but objects: one more stands beside its like.
+pub(crate) fn is_list_of_objects(src: &[u8], list: Span) -> bool {
+    json::elements(src, list).is_ok_and(|elements| {
+        elements
+            .iter()
+            .all(|element| json::kind(src, *element) == Some(ValueKind::Object))
+    })
 }
 
 /// The reason of [`odd_system`].

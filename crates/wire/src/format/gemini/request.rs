@@ -183,7 +183,8 @@ fn takes_system(request: &Request) -> bool {
         return true;
     };
     match json::kind(src, system) {
-        Some(ValueKind::String | ValueKind::Array) => true,
+        Some(ValueKind::String) => true,
+        Some(ValueKind::Array) => splice::is_list_of_objects(src, system),
         Some(ValueKind::Object) => json::get(src, system, "parts").is_none_or(|parts| {
             matches!(
                 json::kind(src, parts),

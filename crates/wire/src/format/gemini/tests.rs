@@ -151,7 +151,7 @@ fn a_system_instruction_that_is_a_list_gets_one_more_element_and_one_of_another_
             let text = Gemini.messages(&asked).swap_remove(0).text.into_owned();
             assert_eq!(text, if want[1].is_null() { "" } else { "A" }, "{body}");
         }
-        for odd in ["7", "true", r#"{"parts":"A"}"#] {
+        for odd in ["7", "true", r#"["A"]"#, r#"{"parts":"A"}"#] {
             let asked = request(&format!(
                 r#"{{"contents":[],"{key}":{odd},"tools":[{{"codeExecution":{{}}}}]}}"#
             ));

@@ -112,7 +112,12 @@ fn instructions_that_are_a_list_get_one_more_item_and_those_of_another_type_clos
     let listed = request(r#"{"instructions":[{"role":"developer","content":"Be brief."}],"input":"hi"}"#);
     let texts = Responses.messages(&listed);
     assert_eq!((&*texts[0].role, &*texts[0].text), ("system", "Be brief."));
-    for odd in ["7", "true", r#"{"role":"developer","content":"Be brief."}"#] {
+    for odd in [
+        "7",
+        "true",
+        r#"["Be brief."]"#,
+        r#"{"role":"developer","content":"Be brief."}"#,
+    ] {
         let body = format!(r#"{{"instructions":{odd},"input":"hi"}}"#);
         let closed = Responses.fields(&request(&body)).unwrap().closed;
         assert_eq!(closed, Some("a system text of an unknown type"), "{body}");
