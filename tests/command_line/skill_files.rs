@@ -142,9 +142,12 @@ async fn what_cannot_be_imported_or_exported_is_refused_by_name_and_nothing_is_w
         (&["import", "broken.zip", "-o", "x.yaml"], "broken.zip"),
         (
             &["import", "escaping.yaml", "-o", "x.yaml"],
-            "paths in source.inline.files",
+            "`../../owned`: paths in source.inline.files",
         ),
-        (&["export", "escaping.yaml", "back"], "paths in source.inline.files"),
+        (
+            &["export", "escaping.yaml", "back"],
+            "`../../owned`: paths in source.inline.files",
+        ),
         (&["export", "good", "."], "good exists"),
         (&["export", "some", "."], "good exists; nothing was written"),
         (

@@ -270,13 +270,14 @@ fn each(value: &Value, at: &str, path: &str, visit: &mut dyn FnMut(&str, &Value)
 /// The problem with a value at the place of a rule, if it breaks it.
 fn broken(rule: &Rule, path: &str, value: &Value) -> Option<String> {
     let message = rule.message;
-    let of_keys = |is_legal: &dyn Fn(&str) -> bool| {
+    let of_keys = |value: &Value, is_legal: &dyn Fn(&str) -> bool| {
         let key = value.as_object()?.keys().find(|key| !is_legal(key))?;
         Some(format!("{path}: `{key}`: {message}"))
     };
     let is_kept = match rule.check()? {
-        Check::Keys(is_legal) => return of_keys(&is_legal),
-        Check::KeysMatch(pattern) => return of_keys(&|key| matches(pattern, key)),
+        Check::Keys(is_legal) => return of_keys(value, &is_legal),
+        Check::KeysOf(field, is_legal) => return of_keys(&value[field], &is_legal),
+        Check::KeysMatch(pattern) => return of_keys(value, &|key| matches(pattern, key)),
         Check::Matches(pattern) => matches(pattern, value.as_str()?),
         Check::MatchesNot(pattern) => !matches(pattern, value.as_str()?),
         Check::Of(is_kept) => is_kept(value),

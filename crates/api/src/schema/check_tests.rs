@@ -69,7 +69,7 @@ fn every_rule_can_be_checked_in_files_and_every_expression_compiles() {
                 assert!(!regex.contains('\\'), "{regex}");
                 regex::Regex::new(regex).unwrap();
             }
-            Some(Check::Of(_) | Check::Keys(_)) => {}
+            Some(Check::Of(_) | Check::Keys(_) | Check::KeysOf(..)) => {}
             None => panic!("{} {}: {}", rule.kind, rule.at, rule.rule),
         }
     }

@@ -42,10 +42,9 @@ pub(super) fn files(inline: &Value) -> impl Iterator<Item = (&str, &str)> {
     entries.map(|(path, text)| (path.as_str(), text.as_str().unwrap_or_default()))
 }
 
-/// Whether all keys of a mapping are paths of files in a skill.
-pub(super) fn paths(of: &Value) -> bool {
-    let mut paths = of.as_object().into_iter().flatten().map(|(path, _)| path);
-    paths.all(|path| characters(path) <= PATH_MAX && is_relative(path))
+/// Whether a text is the path of a file in a skill.
+pub(super) fn is_path(path: &str) -> bool {
+    characters(path) <= PATH_MAX && is_relative(path)
 }
 
 pub(super) fn characters(text: &str) -> usize {

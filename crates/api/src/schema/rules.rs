@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::patterns::{label_key, label_name};
 use super::predicates::{
-    characters, files, has, is_http_url, is_name, is_pod_key, is_python_file, is_relative, is_repository, is_unique,
-    items, name_of, paths, requirement, text,
+    characters, files, has, is_http_url, is_name, is_path, is_pod_key, is_python_file, is_relative, is_repository,
+    is_unique, items, name_of, requirement, text,
 };
 
 /// One rule of one kind.
@@ -35,6 +35,8 @@ pub(super) enum Check {
     Of(fn(&Value) -> bool),
     /// Of every key of a mapping.
     Keys(fn(&str) -> bool),
+    /// Of every key of the mapping that a field is.
+    KeysOf(&'static str, fn(&str) -> bool),
     /// Every key of a mapping matches.
     KeysMatch(&'static str),
     /// The text matches.
@@ -190,13 +192,13 @@ pub const RULES: &[Rule] = &[
         "spec.source.inline",
         "!has(self.files) || self.files.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
         "paths in source.inline.files must be relative, without empty parts, . and .., at most 1024 characters",
-        Check::Of(|inline| paths(&inline["files"])),
+        Check::KeysOf("files", is_path),
     ),
     skill_by(
         "spec.source.inline",
         "!has(self.binaryFiles) || self.binaryFiles.all(k, k.size() <= 1024 && !k.matches('(^|/)[.]{0,2}(/|$)'))",
         "paths in source.inline.binaryFiles must be relative, without empty parts, . and .., at most 1024 characters",
-        Check::Of(|inline| paths(&inline["binaryFiles"])),
+        Check::KeysOf("binaryFiles", is_path),
     ),
     skill(
         "spec.source.configMap.items[].path",
