@@ -396,6 +396,9 @@ async fn forks_without_end_leave_nothing() {
     assert_eq!(processes_named("bomb"), 0);
 }
 
+/// A floor above this is a machine that stands still, and says nothing about how long a kill takes.
+const FLOOR_MAX: Duration = Duration::from_millis(50);
+
 #[tokio::test]
 async fn cancelling_answers_at_once_and_kills_within_a_tenth_of_a_second() {
     let executor = executor(0).await;
@@ -423,7 +426,7 @@ async fn cancelling_answers_at_once_and_kills_within_a_tenth_of_a_second() {
         );
         let floor = end_of_a_sleep().await;
         ended.push((took, floor));
-        if took < Duration::from_millis(100) + 4 * floor {
+        if took < Duration::from_millis(100) + 4 * floor.min(FLOOR_MAX) {
             return;
         }
     }

@@ -6,7 +6,7 @@ times=$1
 shift
 for ((try = 1; ; try++)); do
   status=0
-  timeout --foreground 1800 "$@" || status=$?
+  timeout --foreground --kill-after=60 1800 "$@" || status=$?
   [ "$status" != 0 ] && [ "$try" -lt "$times" ] || exit "$status"
   echo "again.sh: attempt $try of $times ended with $status: $*" >&2
   sleep 5

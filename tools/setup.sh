@@ -58,13 +58,13 @@ if [ ${#packages[@]} -gt 0 ]; then
   echo "knack: installing ${packages[*]} (apt-get)"
   export DEBIAN_FRONTEND=noninteractive
   # Together: an update in which a list was not read ends well, and the package is unknown then. Machines that were just started hold
-  # the lock for updates of their own.
-  install() {
+  # dpkg's lock for updates of their own.
+  get_packages() {
     local apt=(apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300)
-    "${apt[@]}" update -qq && "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null
+    timeout 600 "${apt[@]}" update -qq && timeout 1200 "${apt[@]}" install -y -qq --no-install-recommends "$@" >/dev/null
   }
-  export -f install
-  "$(dirname "$0")/again.sh" 3 bash -c 'install "$@"' install "${packages[@]}"
+  export -f get_packages
+  "$(dirname "$0")/again.sh" 3 bash -c 'get_packages "$@"' get_packages "${packages[@]}"
 fi
 
 if ! command -v cargo >/dev/null; then

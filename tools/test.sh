@@ -15,7 +15,8 @@ cargo --version >/dev/null || exit
 # Lint's standard library comes now too: rustup writes the lists of a toolchain in place, and every cargo of the suites reads them. Lint
 # asks again, and says what it cannot check without it.
 case $(uname -m) in x86_64) other=aarch64 ;; *) other=x86_64 ;; esac
-! command -v rustup >/dev/null || tools/again.sh 2 rustup -q target add "$other-unknown-linux-gnu" || true
+! command -v rustup >/dev/null || timeout 180 rustup -q target add "$other-unknown-linux-gnu" ||
+  echo "lint asks again for the standard library of $other" >&2
 status=0
 # The last crates are compiled and linked by one core at a time; the other builds the programs of the test cluster, in the order in
 # which they are asked for, the last of them while tests wait for the cluster. Whoever needs one builds it, or waits for this: a

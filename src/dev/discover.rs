@@ -12,7 +12,6 @@ use knack_skill::config::SkillConfig;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::tree::PathProblem;
 use knack_vocabulary::DEFAULT_NAMESPACE;
-use serde::de::IgnoredAny;
 
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
@@ -141,6 +140,17 @@ fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     extension.is_some_and(|extension| extensions.contains(&extension))
 }
 
+/// Whether a file is a body that `--record` wrote, also of an earlier start: what a client sent is no manifest.
+fn is_recording(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let number = |name: &str| name.rsplit_once(".upstream-").map(|(_, number)| number.to_owned());
+    name.ends_with(".request.json")
+        || name
+            .strip_suffix(".json")
+            .and_then(number)
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Ends of the names of files that are archives.
 const ARCHIVES: [&str; 4] = [".zip", ".tar.gz", ".tgz", ".tar"];
 
@@ -229,13 +239,13 @@ impl DiscoveredSources {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .is_none_or(|name| name.starts_with('.') || name == "node_modules");
-            if hidden || search.is_written_by_runs(&path) {
+            if hidden || is_recording(&path) || search.is_written_by_runs(&path) {
                 continue;
             }
             if path.is_dir() {
                 if depth < SEARCH_MAX_DEPTH {
                     self.directory(search, &path, depth + 1);
-                } else {
+                } else if path.join("SKILL.md").is_file() || path.join("skill.md").is_file() {
                     self.searched.too_deep.push(path);
                 }
             } else if has_extension(&path, &MANIFESTS) {
@@ -252,8 +262,8 @@ impl DiscoveredSources {
         }
         match read_bounded(path) {
             Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, FileOrigin::BySearch),
-            // The parser of JSON is the faster one, for large files of other tools.
-            Ok(text) if has_extension(path, &["json"]) && serde_json::from_str::<IgnoredAny>(&text).is_ok() => {}
+            // Large files of other tools are not parsed at each search: one that was written to its end has one of these there.
+            Ok(text) if has_extension(path, &["json"]) && text.trim_end().ends_with(['}', ']']) => {}
             Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
             Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
         }
@@ -304,8 +314,11 @@ impl DiscoveredSources {
         let parsed = parse_manifests(text);
         // A text without this word holds no object that is only written wrong: it is a file of another kind.
         let is_none = !parsed.is_empty() && parsed.iter().all(Result::is_err) && !text.contains("apiVersion");
-        if is_none && named == FileOrigin::ByUser {
-            return self.fail_named(origin.to_owned(), PathProblem::NotFolder.to_string());
+        if is_none {
+            return match named {
+                FileOrigin::ByUser => self.fail_named(origin.to_owned(), PathProblem::NotFolder.to_string()),
+                FileOrigin::BySearch => self.failed.push(origin.to_owned()),
+            };
         }
         let maps = ConfigMaps::of(parsed.iter().filter_map(|result| match result {
             Ok(Manifest::ConfigMap(map)) => Some(&**map),
@@ -509,11 +522,12 @@ mod tests {
         std::fs::write(root.join("package.json"), r#"{"name": "x"}"#).unwrap();
         std::fs::write(root.join("tsconfig.json"), "{// a comment\n}").unwrap();
         let deepest = root.join(["d"; SEARCH_MAX_DEPTH].join("/"));
-        for name in ["last", "last/below", "more"] {
+        for name in ["last", "more", "none"] {
             std::fs::create_dir_all(deepest.join(name)).unwrap();
         }
         let skill = |folder: &Path| std::fs::write(folder.join("SKILL.md"), "---\nname: s\ndescription: d\n---\nB\n");
-        skill(&deepest.join("last/below")).unwrap();
+        skill(&deepest.join("last")).unwrap();
+        skill(&deepest.join("more")).unwrap();
         let read = |paths: Vec<PathBuf>| {
             let found = discover(&Search::of(paths));
             let names: Vec<String> = found.skills.iter().map(|skill| skill.id.name.clone()).collect();
@@ -523,15 +537,43 @@ mod tests {
         let (names, reports) = read(vec![root.to_owned()]);
         assert_eq!(names, "a");
         let expected = format!(
-            "{}: not searched: more than 8 folders below",
+            "{}: the skill is not served: its folder is more than 8 below",
             deepest.join("last").display()
         );
         assert!(
-            reports.contains(&expected) && reports.contains("and 1 other folder at this depth"),
+            reports.contains(&expected) && reports.contains("(1 more at this depth)"),
             "{reports}"
         );
         let (names, reports) = read(vec![root.to_owned(), deepest.join("last"), deepest.join("more")]);
-        assert_eq!((names.as_str(), reports.as_str()), ("a,below", ""));
+        assert_eq!((names.as_str(), reports.as_str()), ("a,last,more", ""));
+    }
+
+    #[test]
+    fn recorded_bodies_and_files_of_other_tools_are_no_manifests() {
+        let folder = tempfile::tempdir().unwrap();
+        let skill = |name: &str| {
+            format!(
+                r#"{{"apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {{"name": "{name}"}}, "spec": {{"source": {{"inline": {{"files": {{"SKILL.md": "x"}}}}}}}}}}"#
+            )
+        };
+        for (name, text) in [
+            ("0001-01a2.request.json", skill("asked")),
+            ("0001-01a2.upstream-1.json", skill("sent")),
+            (
+                "settings.json",
+                r#"{"yaml.schemas": "https://knack.dev/schema.json"}"#.to_owned(),
+            ),
+            (
+                "values.yaml",
+                "podAnnotations: {knack.dev/inject: enabled}\n".to_owned(),
+            ),
+            ("upstream-1.json", skill("named")),
+        ] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let found = discover(&Search::of(vec![folder.path().to_owned()]));
+        let names: Vec<&str> = found.skills.iter().map(|skill| &*skill.id.name).collect();
+        assert_eq!((names, found.reports.len()), (vec!["named"], 0));
     }
 
     #[test]

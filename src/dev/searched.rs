@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 
 use knack_gateway::catalog::SourceReport;
 
-use crate::counted::counted;
-
 /// Folders searched below a named path.
 pub(super) const SEARCH_MAX_DEPTH: usize = 8;
 
@@ -18,7 +16,7 @@ pub(super) struct Searched {
     folders: HashMap<PathBuf, usize>,
     /// Folders of skills, and manifest files that were found by searching.
     sources: HashSet<PathBuf>,
-    /// Folders that were not searched, because too many folders are above them.
+    /// Folders of skills that were not read, because too many folders are above them.
     pub(super) too_deep: Vec<PathBuf>,
 }
 
@@ -34,7 +32,7 @@ impl Searched {
         is_nearer
     }
 
-    /// A warning about folders that are too deep, and that no shorter path or other name led to.
+    /// A warning about skills that are too deep, and that no shorter path or other name led to.
     pub(super) fn unsearched(&self) -> Option<SourceReport> {
         let was_read = |folder: &PathBuf| {
             std::fs::canonicalize(folder)
@@ -44,11 +42,10 @@ impl Searched {
         let first = unread.next()?;
         let others = match unread.count() {
             0 => String::new(),
-            count => format!(", and {} at this depth are not either", counted(count, "other folder")),
+            count => format!(" ({count} more at this depth)"),
         };
         let text = format!(
-            "not searched: more than {SEARCH_MAX_DEPTH} folders below the path that was named{others}; name the folder to serve \
-             its skills"
+            "the skill is not served: its folder is more than {SEARCH_MAX_DEPTH} below the path that was named{others}; name the folder"
         );
         Some(SourceReport::warning(first.display().to_string(), text))
     }

@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::answer::{posted, printed, until_it_prints};
+use super::answer::{accepted, posted, printed, until_it_prints};
 use super::support::{Installation, SOON, fresh_id};
 
 /// How long the run takes, seconds: longer than all that happens meanwhile.
@@ -46,7 +46,7 @@ fn an_execution_is_answered_whatever_became_of_its_skill_and_its_runtime() {
             let program = format!("import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')");
             let mut post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
             post["live"] = json!(true);
-            let ask = async || posted(&client, post.to_string()).await.unwrap();
+            let ask = async || accepted(&client, post.to_string()).await;
             until_it_prints(&mut ask().await).await;
             progress("a run is under way, and its stream broke");
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use knack_hub_api::client::{HubClient, HubError, LineReader};
 use knack_hub_api::{ExecutionFrame, HubRefusal, StreamName};
 
-use super::support::SOON;
+use super::support::{SOON, patiently};
 
 /// Between two tries of a request whose connection failed.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -23,6 +23,13 @@ pub(crate) async fn posted(client: &HubClient, body: impl Into<Bytes>) -> Result
         }
         tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// The answer of a run that must be accepted: a hub, or an API server, that is busy is asked again.
+pub(crate) async fn accepted(client: &HubClient, body: impl Into<Bytes>) -> LineReader {
+    let body = body.into();
+    let asked = patiently(async || client.post_stream(None, "/v1/executions", body.clone()).await);
+    asked.await.unwrap()
 }
 
 /// Reads an execution's answer until its program has printed something. Panics if it ends before.

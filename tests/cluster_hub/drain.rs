@@ -11,7 +11,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::answer::{posted, printed, until_it_prints};
+use super::answer::{accepted, printed, until_it_prints};
 use super::support::{Installation, InstallationOptions, Process, SOON, free_port, fresh_id, patiently};
 
 /// How long the hub is given before it ends its catalogs, seconds: long enough for two requests to begin meanwhile, on a machine on
@@ -94,7 +94,7 @@ fn a_hub_that_ends_cuts_no_stream() {
         let long = post(&format!(
             "import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')"
         ));
-        let mut running = posted(&client, long).await.unwrap();
+        let mut running = accepted(&client, long).await;
         until_it_prints(&mut running).await;
         progress("a run is under way");
 
@@ -107,7 +107,7 @@ fn a_hub_that_ends_cuts_no_stream() {
         assert_eq!(why, "draining\n");
         // New requests are still served: a catalog, and a new run, which may end after the pause.
         assert_eq!(installation.names(&client).await.len(), 1);
-        let mut short = posted(&client, post("print('as usual')")).await.unwrap();
+        let mut short = accepted(&client, post("print('as usual')")).await;
         progress("a hub that ends serves on");
 
         let paused = catalog.await.unwrap();

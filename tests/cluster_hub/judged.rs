@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::json;
 
-use super::answer::{posted, printed, until_it_prints};
+use super::answer::{accepted, posted, printed, until_it_prints};
 use super::support::{Installation, SOON, fresh_id, patiently};
 
 /// How long a run goes on after its first line: its Skill is deleted meanwhile, with its ConfigMaps, which a busy cluster takes its time
@@ -162,7 +162,7 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
                 (highest_limit(&installation, &client).await == Some(300)).then_some(())
             })
             .await;
-            assert_eq!(refusal(&client, &post()).await, None);
+            accepted(&client, post()).await;
             set(json!({"sandbox": {"enforcement": "Required"}})).await;
             let field = "spec.sandbox.enforcement";
             soon("it stops", async || refusal_of(&client, &post(), field).await).await;
@@ -192,7 +192,7 @@ fn a_run_whose_skill_is_deleted_meanwhile_ends_as_it_began() {
                 post["limits"] = json!({"timeout_ms": 100_000});
                 post.to_string()
             };
-            let mut lines = posted(&client, post()).await.unwrap();
+            let mut lines = accepted(&client, post()).await;
             until_it_prints(&mut lines).await;
 
             let skills: Api<Skill> = Api::namespaced(installation.client.clone(), &namespace);

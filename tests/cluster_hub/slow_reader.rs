@@ -4,7 +4,7 @@ use cluster_support::run;
 use knack_hub_api::ExecutionFrame;
 use serde_json::json;
 
-use super::answer::posted;
+use super::answer::accepted;
 use super::support::{Installation, SOON, fresh_id};
 
 /// A reader that stops holds up neither its own run nor anybody else's, and gets the whole result when it reads on.
@@ -21,7 +21,7 @@ fn a_stopped_reader_delays_no_other_and_gets_its_result() {
             let program = "import sys\nfor i in range(1000): sys.stdout.write(str(i % 10) * 1000)\nopen('end','w').write('e' * 3000000)";
             let mut post = installation.post(&skill, &id, &["python3", "-c", program]);
             post["live"] = json!(true);
-            let mut unread = posted(&client, post.to_string()).await.unwrap();
+            let mut unread = accepted(&client, post.to_string()).await;
             // Others run meanwhile; by the time that the third has run, the first is long over.
             for _ in 0..3 {
                 let result = installation

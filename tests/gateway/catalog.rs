@@ -54,25 +54,17 @@ async fn a_saved_change_is_live_for_the_next_request() {
 /// The folder that is served, as `git checkout` and archives replace it. What it gave stays until there is one again.
 #[tokio::test]
 async fn a_served_folder_that_is_made_anew_is_live_for_the_next_request() {
-    let mut attempts = 0;
-    while !is_made_anew().await {
-        attempts += 1;
-        assert!(attempts < ATTEMPTS, "what a folder gave is gone with it");
-    }
-}
-
-/// False: files were read for the change before while the folder was deleted, which is no single step, so a part of it was all there was.
-async fn is_made_anew() -> bool {
     let knack = with_script(ECHO).await;
     let skills = knack.folder.path().join("skills");
     for word in ["dunlin", "curlew"] {
         let before = knack.gateway.catalog.current().skills.len();
-        std::fs::remove_dir_all(&skills).unwrap();
+        // In one step: a folder that is read while it is deleted has the part that is left.
+        let aside = knack.folder.path().join(word);
+        std::fs::rename(&skills, &aside).unwrap();
+        std::fs::remove_dir_all(&aside).unwrap();
         next(&knack).await;
         let current = knack.gateway.catalog.current();
-        if current.skills.len() != before {
-            return false;
-        }
+        assert_eq!(current.skills.len(), before);
         let said: Vec<&str> = current.reports.iter().map(|report| report.text.as_str()).collect();
         assert!(
             said.iter().any(|text| text.contains("nothing is at this path")),
@@ -84,7 +76,6 @@ async fn is_made_anew() -> bool {
         write(&skills, "always/SKILL.md", &ALWAYS.replace("plover", "godwit"));
         assert!(next(&knack).await.contains("godwit"), "{word}");
     }
-    true
 }
 
 /// Releases are switched by a link.

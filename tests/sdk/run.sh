@@ -19,7 +19,7 @@ trap stop EXIT
 # The examples, with a limit that their runs keep where all other suites come first; the default is 10 s.
 export KNACK_EXAMPLES=$work/examples
 cp -r ../../examples/skills "$KNACK_EXAMPLES"
-grep -L '^timeout_ms:' "$KNACK_EXAMPLES"/*/SKILL.md | xargs sed -i '1a timeout_ms: 60000'
+sed -i -e '/^timeout_ms:/d' -e '1a timeout_ms: 60000' "$KNACK_EXAMPLES"/*/SKILL.md
 
 (cd "$work" && exec "$knack" dev "$OLDPWD/skills" --listen 127.0.0.1:0 --upstream "mock=$OLDPWD/script.yaml" \
   --sandbox-code-tools gemini --files --files-dir "$work/files" --registry "$work/registry" --print-port-file "$work/port") >"$work/log" 2>&1 &

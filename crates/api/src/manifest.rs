@@ -227,7 +227,10 @@ fn list_kind(value: &Value) -> Option<String> {
     let has_items = value
         .get("items")
         .is_some_and(|items| items.is_array() || items.is_null());
-    (is_list && has_items).then(|| kind.to_owned())
+    // Anything else with items, such as a recorded request, is not what kubectl writes.
+    let is_known = |key: &String| ["apiVersion", "kind", "metadata", "items"].contains(&key.as_str());
+    let is_nothing_else = value.as_object().is_some_and(|members| members.keys().all(is_known));
+    (is_list && has_items && is_nothing_else).then(|| kind.to_owned())
 }
 
 fn read_one(document: usize, value: Value) -> Result<Manifest, ManifestError> {
@@ -283,6 +286,9 @@ fn typed<T: serde::de::DeserializeOwned>(kind: &str, mut value: Value) -> Result
     if let Some(message) = unknown_field(kind, &value) {
         return Err(message);
     }
+    if let Some(spec) = value.get_mut("spec") {
+        whole(spec);
+    }
     let problems = problems(kind, &value);
     if !problems.is_empty() {
         return Err(problems.join("; "));
@@ -295,9 +301,50 @@ fn typed<T: serde::de::DeserializeOwned>(kind: &str, mut value: Value) -> Result
     })
 }
 
+/// Largest whole number that every floating point number below it is exact for: 2^53.
+const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
+
+/// Whole numbers that were written as `1e9` or `2.0` are whole numbers, as kubectl sends them.
+fn whole(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let number = number
+                .as_f64()
+                .filter(|number| number.fract() == 0.0 && number.abs() < WHOLE_MAX);
+            if let Some(written) = number.and_then(|number| format!("{number:.0}").parse::<i64>().ok()) {
+                *value = written.into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole),
+        Value::Object(members) => members.values_mut().for_each(whole),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whole_numbers_are_whole_however_they_are_written() {
+        let text = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: a}\nspec:\n  concurrency: {maxRuns: 4.0}\n  \
+                    sandbox: {resources: {limits: {memory: 1e9}}}\n";
+        check(text, &["runtime a"]);
+        check(&text.replace("4.0", "4.5"), &["write a whole number"]);
+    }
+
+    #[test]
+    fn an_object_with_more_than_a_list_is_no_list() {
+        let item = "{apiVersion: knack.dev/v1alpha1, kind: Skill, metadata: {name: a}, spec: {source: {inline: {files: {SKILL.md: x}}}}}";
+        check(
+            &format!("{{apiVersion: v1, kind: List, items: [{item}]}}"),
+            &["skill default/a"],
+        );
+        check(
+            &format!("{{model: m, messages: [], apiVersion: v1, kind: List, items: [{item}]}}"),
+            &["other"],
+        );
+    }
 
     fn check(text: &str, expected: &[&str]) {
         let got: Vec<String> = parse_manifests(text)

@@ -47,10 +47,13 @@ pub struct InvalidRegistration {
     pub message: String,
 }
 
-/// A version as it was written. Errors: it is not three numbers of any length.
+/// Longest version, bytes: that of `spec.version`.
+pub const VERSION_MAX_BYTES: usize = 64;
+
+/// A version as it was written. Errors: it is not three numbers, or longer than [`VERSION_MAX_BYTES`].
 pub fn demand_version(text: &str) -> Result<String, InvalidRegistration> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    if text.split('.').count() == 3 && text.split('.').all(is_number) {
+    if text.len() <= VERSION_MAX_BYTES && text.split('.').count() == 3 && text.split('.').all(is_number) {
         return Ok(text.to_owned());
     }
     Err(invalid("version", "must be three numbers such as 1.4.0"))
@@ -139,6 +142,7 @@ mod tests {
         for (member, value) in [
             ("version", json!("1.0.0.0")),
             ("version", json!("1..0")),
+            ("version", json!(format!("1.0.{}", "0".repeat(61)))),
             ("version", json!("+1.0.0")),
             ("name", json!("")),
             ("name", json!("n".repeat(101))),

@@ -402,6 +402,10 @@ impl Executor for RemoteExecutor {
         let path = self.path(id);
         // A caller that reads a state asks again by itself.
         let state: Result<ExecutionState, HubError> = at_owner(self.owner.load_full(), Duration::ZERO, |owner| {
+            // The next request goes to the owner that a redirect named.
+            if owner.is_some() {
+                self.owner.store(owner.clone());
+            }
             let (client, path) = (&self.client, &path);
             async move { client.get_at(owner.as_deref().map(String::as_str), path).await }
         })

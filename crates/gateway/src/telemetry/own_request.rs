@@ -108,7 +108,7 @@ impl<'a> OwnRequest<'a> {
         }
         let asked = self.asked.as_deref();
         let (end, duration_ms) = (log.end.as_deref().unwrap_or("answer"), millis(log.duration));
-        if self.is_sign_of_life && log.end.is_none() {
+        if self.is_sign_of_life && log.end.is_none() && log.status < 400 {
             tracing::debug!(request_id = %log.request_id, format = log.format, asked, status = log.status, duration_ms, end, "request");
             return;
         }

@@ -37,8 +37,8 @@ pub(super) fn read(
     checked(tool, members, schema, validate).map_err(error)
 }
 
-/// One value under a name that is not declared is that of the only property, where that is required: nothing else can be meant
-/// (docs/design/dialects.md#tukuy).
+/// One value under a name that is not declared is that of the only property, where that is required and no other name is taken
+/// (docs/design/dialects.md#tukuy). A yes or no means what its name says, and nothing else.
 fn under_the_only_name(members: Map<String, Value>, schema: &Value) -> Map<String, Value> {
     let mut names = schema
         .get("properties")
@@ -48,6 +48,13 @@ fn under_the_only_name(members: Map<String, Value>, schema: &Value) -> Map<Strin
     let (Some(only), None) = (names.next(), names.next()) else {
         return members;
     };
+    let takes_others = schema
+        .get("additionalProperties")
+        .is_some_and(|others| *others != Value::Bool(false))
+        || schema.get("patternProperties").is_some();
+    if takes_others || members.values().any(Value::is_boolean) {
+        return members;
+    }
     if members.len() != 1 || members.contains_key(only) || required(schema).all(|name| name != only) {
         return members;
     }
@@ -187,6 +194,10 @@ mod tests {
         let one = json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
         let optional = json!({"type": "object", "properties": {"text": {"type": "string"}}});
         let two = json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}, "n": {}}});
+        let open =
+            json!({"type": "object", "required": ["text"], "properties": {"text": {}}, "additionalProperties": {}});
+        let consent =
+            json!({"type": "object", "required": ["confirm"], "properties": {"confirm": {"type": "boolean"}}});
         for (schema, given, expected) in [
             (&one, json!({"wrong": "hi"}), Some(json!({"text": "hi"}))),
             (&one, json!({"text": "hi"}), Some(json!({"text": "hi"}))),
@@ -200,6 +211,8 @@ mod tests {
             (&one, json!({}), None),
             (&optional, json!({"wrong": "hi"}), Some(json!({"wrong": "hi"}))),
             (&two, json!({"wrong": "hi"}), None),
+            (&open, json!({"wrong": "hi"}), None),
+            (&consent, json!({"dry_run": true}), None),
         ] {
             let read = super::read("t", &given.to_string(), (schema, None), &strings);
             assert_eq!(read.ok().map(Value::Object), expected, "{given} {schema}");

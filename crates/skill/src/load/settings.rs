@@ -12,6 +12,7 @@ use crate::husk;
 use crate::inputs::{self, boolean};
 use crate::model::{ActivationMode, SandboxRequest};
 use crate::problem::ProblemKind;
+use crate::registration::demand_version;
 use crate::semver::Version;
 
 /// Largest sandbox time that a frontmatter can ask for, seconds. Runtimes cap it far lower.
@@ -62,7 +63,7 @@ impl Fields<'_> {
             .map(|version| version.trim().to_owned())
             .filter(|version| !version.is_empty());
         if let Some(wanted) = wanted {
-            if wanted.parse::<Version>().is_err() {
+            if demand_version(wanted).is_err() {
                 let message = format!("spec.version {wanted:?} is not a version");
                 self.refuse(
                     ProblemKind::VersionInvalid,

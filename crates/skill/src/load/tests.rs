@@ -142,7 +142,7 @@ fn a_cap_of_output_above_the_highest_one_is_told() {
 #[test]
 fn the_manifest_wins_over_the_frontmatter() {
     let overrides = SpecOverrides {
-        version: Some("1.4.0".to_owned()),
+        version: Some("01.4.99999999999999999999".to_owned()),
         activation: Some(ActivationMode::Always),
         tags: Some(vec![" PDF ".to_owned()]),
         tools: Some(vec![ToolDeclaration {
@@ -168,7 +168,7 @@ fn the_manifest_wins_over_the_frontmatter() {
         .unwrap();
     assert_eq!(
         (skill.version.as_deref(), skill.activation),
-        (Some("1.4.0"), ActivationMode::Always)
+        (Some("01.4.99999999999999999999"), ActivationMode::Always)
     );
     assert_eq!(skill.ids, ["skill_abc"]);
     assert_eq!(skill.requirements, overrides.packages);
