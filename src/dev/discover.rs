@@ -18,7 +18,7 @@ use super::file_changes::parent_of;
 use super::folder::read_folder;
 use super::runtime::{self, AskedSandbox};
 use super::search::{EnvFlag, Search, SkillFlag};
-use super::searched::{SEARCH_MAX_DEPTH, Searched};
+use super::searched::{SEARCH_MAX_DEPTH, Searched, is_recording};
 use super::start_settings::StartSettings;
 use crate::regular_file;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
@@ -138,17 +138,6 @@ const MANIFESTS: [&str; 3] = ["yaml", "yml", "json"];
 fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|extension| extensions.contains(&extension))
-}
-
-/// Whether a file is a body that `--record` wrote, also of an earlier start: what a client sent is no manifest.
-fn is_recording(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let number = |name: &str| name.rsplit_once(".upstream-").map(|(_, number)| number.to_owned());
-    name.ends_with(".request.json")
-        || name
-            .strip_suffix(".json")
-            .and_then(number)
-            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Ends of the names of files that are archives.

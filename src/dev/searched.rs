@@ -8,6 +8,17 @@ use knack_gateway::catalog::SourceReport;
 /// Folders searched below a named path.
 pub(super) const SEARCH_MAX_DEPTH: usize = 8;
 
+/// Whether a file is a body that `--record` wrote, also of an earlier start: what a client sent is no manifest.
+pub(super) fn is_recording(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let number = |name: &str| name.rsplit_once(".upstream-").map(|(_, number)| number.to_owned());
+    name.ends_with(".request.json")
+        || name
+            .strip_suffix(".json")
+            .and_then(number)
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Where the search has been: a folder that is reached by a link too, or by a link to a folder above, gives its skills
 /// once. Paths are canonical.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_saphyr::UserMessageFormatter;
 
-use super::schema::{problems, unknown_field, without_nulls};
+use super::schema::{problems, unknown_field, whole, without_nulls};
 use super::skill::SkillSpec;
 use super::skill_runtime::SkillRuntimeSpec;
 
@@ -299,26 +299,6 @@ fn typed<T: serde::de::DeserializeOwned>(kind: &str, mut value: Value) -> Result
         let inner = error.into_inner();
         format!("{path}: {inner}")
     })
-}
-
-/// Largest whole number that every floating point number below it is exact for: 2^53.
-const WHOLE_MAX: f64 = 9_007_199_254_740_992.0;
-
-/// Whole numbers that were written as `1e9` or `2.0` are whole numbers, as kubectl sends them.
-fn whole(value: &mut Value) {
-    match value {
-        Value::Number(number) if number.is_f64() => {
-            let number = number
-                .as_f64()
-                .filter(|number| number.fract() == 0.0 && number.abs() < WHOLE_MAX);
-            if let Some(written) = number.and_then(|number| format!("{number:.0}").parse::<i64>().ok()) {
-                *value = written.into();
-            }
-        }
-        Value::Array(items) => items.iter_mut().for_each(whole),
-        Value::Object(members) => members.values_mut().for_each(whole),
-        _ => {}
-    }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::skill::Skill;
 use super::skill_runtime::SkillRuntime;
 pub use check::problems;
-pub(crate) use check::without_nulls;
+pub(crate) use check::{whole, without_nulls};
 pub use rules::{INLINE_MAX, RULES, Rule};
 pub use unknown::unknown_field;
 
