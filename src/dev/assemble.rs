@@ -8,7 +8,7 @@ use knack_gateway::catalog::{
 use knack_packages::given::forbidden;
 use knack_packages::{Rules, stated};
 use knack_skill::catalog::{ConfigValues, Node, Unserved};
-use knack_skill::model::{AskedPackages, SkillFile, SkillRef};
+use knack_skill::model::{AskedPackages, Skill, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 
 use super::discover::DiscoveredSources;
@@ -93,26 +93,23 @@ fn verdict((settings, rules): (&RuntimeSettings, &Rules), source: &SkillSource, 
     if let Err(reason) = runtime::accepts(settings, source) {
         return Verdict::NotServed(reason);
     }
-    if let Some(why) = other_version(settings, source, last) {
-        // As on a cluster, the last revision that the pin accepts is still served.
-        let before = last.skill(&source.id);
-        let is_taken =
-            before.is_some_and(|skill| version_refused(settings, &source.id, skill.version.as_deref()).is_none());
-        return if is_taken {
+    // As on a cluster, the last revision that the runtime accepts is still served.
+    let instead = |why, is_accepted: &dyn Fn(&Skill) -> bool| {
+        if last.skill(&source.id).is_some_and(|skill| is_accepted(skill)) {
             Verdict::LastServed(why)
         } else {
             Verdict::NotServed(why)
-        };
+        }
+    };
+    if let Some(why) = other_version(settings, source, last) {
+        return instead(why, &|skill| {
+            version_refused(settings, &source.id, skill.version.as_deref()).is_none()
+        });
     }
     if let Some(why) = not_allowed(rules, &source.files, source.overrides.packages.as_ref()) {
-        let before = last.skill(&source.id);
-        let is_allowed =
-            before.is_some_and(|skill| not_allowed(rules, &skill.files, skill.requirements.as_ref()).is_none());
-        return if is_allowed {
-            Verdict::LastServed(why)
-        } else {
-            Verdict::NotServed(why)
-        };
+        return instead(why, &|skill| {
+            not_allowed(rules, &skill.files, skill.requirements.as_ref()).is_none()
+        });
     }
     packages_refused_now(source, last).map_or(Verdict::Served, Verdict::LastServed)
 }

@@ -16,8 +16,8 @@ fn chat(text: &str, stream: bool) -> Value {
     json!({"model": "gpt-x", "stream": stream, "messages": [{"role": "user", "content": text}]})
 }
 
-#[tokio::test]
-async fn a_client_that_leaves_in_mid_loop_ends_its_run() {
+/// A gateway whose model calls for a run that outlasts every test.
+async fn with_long_run() -> (Arc<Observed>, Running) {
     let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'import time; time.sleep(50)'}}]}\n      - reply: {text: never}\n";
     let observed = Observed::new().await;
     let knack = start(Start {
@@ -26,6 +26,12 @@ async fn a_client_that_leaves_in_mid_loop_ends_its_run() {
         ..Start::default()
     })
     .await;
+    (observed, knack)
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_mid_loop_ends_its_run() {
+    let (observed, knack) = with_long_run().await;
     for (count, row) in ROWS.into_iter().enumerate() {
         let talk = Talk::plain(row, "go");
         let leaving = tokio::spawn(talk.request(&knack.url, &talk.body()).send());
@@ -82,14 +88,7 @@ async fn a_deadline_in_mid_loop_is_counted_as_the_runs_and_not_the_providers() {
 
 /// False: the deadline came before the run.
 async fn deadline_in_mid_loop(seconds: u64) -> bool {
-    let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'import time; time.sleep(50)'}}]}\n      - reply: {text: never}\n";
-    let observed = Observed::new().await;
-    let knack = start(Start {
-        script: script.to_owned(),
-        executor: Arc::clone(&observed) as Arc<dyn Executor>,
-        ..Start::default()
-    })
-    .await;
+    let (observed, knack) = with_long_run().await;
     let request = knack.chat(&chat("go", false));
     let answer = knack.send(request.header("x-stainless-timeout", seconds)).await;
     assert_eq!(answer.status, 504, "{}", answer.text);
