@@ -23,7 +23,7 @@ const LOAD_LIMIT: f64 = 1.0 / 0.9;
 /// Streams that wait at once.
 const STREAMS: usize = 10_000;
 /// Streams of one HTTP/2 connection: fewer than servers allow, and few enough connections for one peer.
-const STREAMS_EACH: usize = 100;
+const STREAMS_EACH: usize = 50;
 /// Anonymous memory with all of them, MB.
 const STREAMS_LIMIT_MB: f64 = 400.0;
 /// How long all streams may take to begin.

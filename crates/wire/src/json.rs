@@ -241,10 +241,45 @@ pub fn key_is(src: &[u8], member: &Member, key: &str) -> bool {
     raw == key.as_bytes() || (memchr::memchr(b'\\', raw).is_some() && unescape(raw) == key)
 }
 
+/// An object whose members were found once, for several look-ups: each [`get`] reads the whole object.
+#[derive(Debug, Clone)]
+pub struct Object<'s> {
+    src: &'s [u8],
+    members: Vec<Member>,
+}
+
+impl<'s> Object<'s> {
+    /// The object at `span`. Anything else has no members.
+    pub fn of(src: &'s [u8], span: Span) -> Self {
+        let members = members(src, span).unwrap_or_default();
+        Self { src, members }
+    }
+
+    /// The value of `key`; `None` if absent.
+    pub fn get(&self, key: &str) -> Option<Span> {
+        member(self.src, &self.members, key).map(|member| member.value)
+    }
+
+    /// The text of the string member `key`.
+    pub fn text(&self, key: &str) -> Option<Cow<'s, str>> {
+        text(self.src, self.get(key)?)
+    }
+}
+
 /// The value of `key` in the object at `span`; `None` if absent or not an object.
 pub fn get(src: &[u8], span: Span, key: &str) -> Option<Span> {
     let list = members(src, span).ok()?;
     member(src, &list, key).map(|member| member.value)
+}
+
+/// Whether the value at `span` is an object without members. The text was read as a whole before.
+pub fn is_empty_object(src: &[u8], span: Span) -> bool {
+    span.of(src).first() == Some(&b'{') && space(src, span.start + 1) + 1 == span.end
+}
+
+/// Whether an object without members may be in this JSON text: not if this is false. Much faster than to read the text.
+pub fn mentions_empty_object(text: &[u8]) -> bool {
+    memchr::memchr_iter(b'}', text).any(|at| text[..at].trim_ascii_end().last() == Some(&b'{'))
 }
 
 /// The value at a path of keys.

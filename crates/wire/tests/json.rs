@@ -96,17 +96,19 @@ proptest! {
 
 /// The scanner reads strings eight bytes at a time; what surrounds a byte must not decide about it.
 #[test]
-fn a_control_character_is_found_wherever_it_is_in_a_string() {
-    for (length, fill) in (1..48).flat_map(|length| [0x20, 0x7f, 0x80, 0xff].map(|fill| (length, fill))) {
-        for (at, byte) in (1..=length).flat_map(|at| [0, 1, 0x1f, 0x20, 0x21, 0x7f, 0x80, 0xff].map(|byte| (at, byte)))
-        {
+fn the_end_and_a_control_character_are_found_wherever_they_are_in_a_string() {
+    // Behind 128 bytes a string is searched in another way.
+    let lengths = (1..48).chain(124..146).chain(200..202);
+    for (length, fill) in lengths.flat_map(|length| [0x20, 0x7f, 0x80, 0xff].map(|fill| (length, fill))) {
+        let bytes = [0, 1, 0x1f, 0x20, 0x21, b'"', 0x23, 0x7f, 0x80, 0xff];
+        for (at, byte) in (1..=length).flat_map(|at| bytes.map(|byte| (at, byte))) {
             let mut text = vec![fill; length + 2];
             text[at] = byte;
             (text[0], text[length + 1]) = (b'"', b'"');
-            let expected = if byte < 0x20 {
-                Err(JsonError::Syntax { at })
-            } else {
-                Ok(length + 2)
+            let expected = match byte {
+                0..0x20 => Err(JsonError::Syntax { at }),
+                b'"' => Ok(at + 1),
+                _ => Ok(length + 2),
             };
             assert_eq!(json::skip(&text, 0), expected, "{text:?}");
         }
@@ -179,4 +181,24 @@ fn many_items_are_removed_in_one_pass() {
     assert_eq!(edits.apply(src.as_bytes()), b"[1]");
     // Far above what it needs; a look at all of `gone` for each item takes minutes.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
+/// The fast look must not miss an empty object that the reader finds.
+#[test]
+fn an_empty_object_is_mentioned_however_it_is_written() {
+    for (text, is_empty) in [
+        ("{}", true),
+        ("{ \r\n\t}", true),
+        ("[1,{\n}]", true),
+        (r#"{"text":"{}"}"#, true),
+        (r#"{"a":{"b":1}}"#, false),
+        ("[]", false),
+        (r#""}""#, false),
+    ] {
+        assert_eq!(json::mentions_empty_object(text.as_bytes()), is_empty, "{text}");
+        let span = json::document(text.as_bytes()).unwrap();
+        let members = json::members(text.as_bytes(), span);
+        let reads_empty = members.is_ok_and(|members| members.is_empty());
+        assert_eq!(json::is_empty_object(text.as_bytes(), span), reads_empty, "{text}");
+    }
 }

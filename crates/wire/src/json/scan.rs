@@ -92,32 +92,46 @@ pub(super) fn string(src: &[u8], at: usize) -> Result<usize, JsonError> {
 
 /// The first quote, backslash or control character: a control character in a string is written as an escape (RFC 8259,
 /// section 7), and readers refuse a text that has it as it is.
+///
+/// Eight bytes at a time: a loop over bytes would be compiled to vectors only in a program that is linked at level 3, and `knack` is linked
+/// for size. Most strings are keys, words, or text with a quote or a line break in every line, and end before a vector search has begun.
 fn mark(rest: &[u8]) -> Option<usize> {
-    // Most strings are keys and words: a vector search costs more to begin than they are long.
-    const NEAR: usize = 16;
-    let is_mark = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
-    let near = rest.get(..NEAR).unwrap_or(rest);
-    near.iter().position(is_mark).or_else(|| {
-        let far = rest.get(NEAR..)?;
-        let found = memchr::memchr2(b'"', b'\\', far);
-        let passed = &far[..found.unwrap_or(far.len())];
-        let control = || passed.iter().position(|byte| *byte < 0x20);
-        let first = if has_control(passed) { control() } else { found };
-        first.map(|at| NEAR + at)
-    })
+    const NEAR_WORDS: usize = 16;
+    let (words, _) = rest.as_chunks::<8>();
+    let (near, far) = words.split_at_checked(NEAR_WORDS).unwrap_or((words, &[]));
+    if let Some(at) = mark_of_words(near) {
+        return Some(at);
+    }
+    let mut passed = near.len() * 8;
+    if !far.is_empty() {
+        // A long string, such as an image: what is left of it is searched by vectors, and control characters in what was passed.
+        let long = &rest[passed..];
+        let found = memchr::memchr2(b'"', b'\\', long);
+        let (plain, _) = long[..found.unwrap_or(long.len())].as_chunks::<8>();
+        if let Some(at) = mark_of_words(plain) {
+            return Some(passed + at);
+        }
+        passed += plain.len() * 8;
+    }
+    let last = rest[passed..]
+        .iter()
+        .position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1f))?;
+    Some(passed + last)
 }
 
-/// Whether one of these bytes is a control character. Eight at a time and without an early end: a loop over bytes would be compiled to
-/// vectors only in a program that is linked at level 3, and `knack` is linked for size.
-fn has_control(bytes: &[u8]) -> bool {
+/// The first quote, backslash or control character in these words.
+fn mark_of_words(words: &[[u8; 8]]) -> Option<usize> {
     const ONES: u64 = u64::MAX / 0xff;
-    let (words, rest) = bytes.as_chunks::<8>();
-    // A byte can borrow from the next one only if it is below 0x20 itself, so whether there is one is exact.
-    let below = words.iter().fold(0, |below, word| {
+    // Bit 7 of each byte that is below `limit` (at most 0x80). A byte borrows from the next one only if it is below itself: the lowest
+    // bit is exact, and none is set without one.
+    let below = |word: u64, limit: u64| word.wrapping_sub(ONES * limit) & !word & (ONES * 0x80);
+    words.iter().enumerate().find_map(|(index, word)| {
         let word = u64::from_le_bytes(*word);
-        below | (word.wrapping_sub(ONES * 0x20) & !word)
-    });
-    below & (ONES * 0x80) != 0 || rest.iter().any(|byte| *byte < 0x20)
+        let quote = below(word ^ (ONES * u64::from(b'"')), 1);
+        let backslash = below(word ^ (ONES * u64::from(b'\\')), 1);
+        let marks = quote | backslash | below(word, 0x20);
+        (marks != 0).then(|| index * 8 + marks.trailing_zeros() as usize / 8)
+    })
 }
 
 /// The end of a number, `true`, `false` or `null`.

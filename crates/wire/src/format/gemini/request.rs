@@ -22,6 +22,8 @@ impl RequestDialect for super::Gemini {
         {
             return Err(Fault::bad("contents", "\"contents\" must be an array or one content."));
         }
+        let client_tools = client_tools(request);
+        let declares = !client_tools.is_empty();
         let config = present(request, "generationConfig", "generation_config");
         let setting = |camel, snake| config.and_then(|span| get(src, span, camel, snake));
         Ok(RequestFields {
@@ -32,10 +34,10 @@ impl RequestDialect for super::Gemini {
                 .and_then(|span| json::uint(src, span))
                 .unwrap_or(1),
             structured: demands_form(request),
-            client_tools: client_tools(request),
+            client_tools,
             tool_choice: tool_choice(request),
-            closed: closed(request, &|_| true),
-            code_tool: run::tool(request, |counts| closed(request, counts)),
+            closed: closed(request, declares, &|_| true),
+            code_tool: run::tool(request, |counts| closed(request, declares, counts)),
             ..RequestFields::default()
         })
     }
@@ -200,12 +202,22 @@ fn takes_system(request: &Request) -> bool {
 /// as it is, since one without parts is refused everywhere.
 fn drop_empty_parts(request: &Request, edits: &mut Edits) {
     let src = request.raw();
+    let vertex = request.route().vertex;
+    // Most conversations have nothing empty in them, and are not read part by part.
+    let may_be_gone = |contents: &[u8]| {
+        json::mentions_empty_object(contents) || vertex && memchr::memmem::find(contents, br#""""#).is_some()
+    };
+    if !request
+        .present("contents")
+        .is_some_and(|span| may_be_gone(span.of(src)))
+    {
+        return;
+    }
     let is_gone = |part: Span| {
-        let is_bare = || json::members(src, part).is_ok_and(|members| members.is_empty());
-        if request.route().vertex {
+        if vertex {
             is_empty(src, part)
         } else {
-            is_bare()
+            json::is_empty_object(src, part)
         }
     };
     for content in request.conversation() {
@@ -226,20 +238,19 @@ const SYSTEM: [&str; 2] = ["systemInstruction", "system_instruction"];
 /// Why nothing may be injected. A cached content has its own system text and tools, and refuses others beside it. Older
 /// models refuse functions where a form of the answer is demanded, and many refuse them beside built-in tools alone; a
 /// client that declares functions of its own there, or says that both may be called, knows that its model takes both.
-/// `counts`: members of `tools` that are looked at.
-fn closed(request: &Request, counts: &dyn Fn(&json::Member) -> bool) -> Option<&'static str> {
+/// `declares`: whether the client has functions; `counts`: members of `tools` that are looked at.
+fn closed(request: &Request, declares: bool, counts: &dyn Fn(&json::Member) -> bool) -> Option<&'static str> {
     if present(request, "cachedContent", "cached_content").is_some() {
         return Some("cachedContent");
     }
     if !takes_system(request) {
         return Some(splice::ODD_SYSTEM);
     }
-    let functions = !client_tools(request).is_empty();
-    if !functions && demands_form(request) && !takes_functions_beside_form(request) {
+    if !declares && demands_form(request) && !takes_functions_beside_form(request) {
         return Some("JSON mode");
     }
     let src = request.raw();
-    if !functions && demands_media(request) {
+    if !declares && demands_media(request) {
         return Some("speech or images");
     }
     let tools = request.present("tools").map(|span| json::one_or_more(src, span));

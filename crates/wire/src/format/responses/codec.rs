@@ -17,7 +17,7 @@ use crate::drive::{CallResult, GeneratedFile};
 use crate::format::run_ids::RunIds;
 use crate::format::{CallSoFar, Codec, DecodedFrame, Ending, FramePart, Garbage, Layout, UnitKind};
 use crate::frame::{SseEvent, push_event};
-use crate::json::{self, Edits, Span, ValueKind};
+use crate::json::{self, Edits, Object, Span, ValueKind};
 use crate::shown_run::OWN_CALL;
 use crate::stored::StoredForm;
 use crate::usage::UsageSum;
@@ -175,12 +175,12 @@ impl ResponsesCodec {
 
     /// Writes one event with its running numbers.
     fn send(&mut self, src: &[u8], mut edits: Edits, out: &mut Vec<u8>) {
-        let document = Span::new(0, src.len());
-        if let Some(number) = json::get(src, document, "sequence_number") {
+        let event = Object::of(src, Span::new(0, src.len()));
+        if let Some(number) = event.get("sequence_number") {
             edits.replace(number, self.next_sequence.to_string());
         }
         self.next_sequence += 1;
-        let name = json::get_text(src, document, "type").unwrap_or_default();
+        let name = event.text("type").unwrap_or_default();
         push_event(out, name.as_bytes(), &edits.apply(src));
     }
 
@@ -190,18 +190,19 @@ impl ResponsesCodec {
         let snapshot = Span::new(0, src.len());
         let mut edits = Edits::new();
         self.restore.edits(src, snapshot, &self.identity, &mut edits);
+        let snapshot = Object::of(src, snapshot);
         let items: Vec<&[u8]> = self.visible.values().map(Vec::as_slice).collect();
         let output = [b"[", items.join(&b","[..]).as_slice(), b"]"].concat();
         for (key, sum) in [("usage", &self.usage), ("tool_usage", &self.tool_usage)] {
             let Some(total) = sum.total() else { continue };
-            match json::get(src, snapshot, key) {
+            match snapshot.get(key) {
                 Some(own) => edits.replace(own, total),
                 // The last round may not say it.
                 None => edits.insert(1, [b"\"", key.as_bytes(), b"\":", total.as_slice(), b","].concat()),
             }
         }
         let mut set = |key: &str, value: &[u8]| {
-            if let Some(own) = json::get(src, snapshot, key) {
+            if let Some(own) = snapshot.get(key) {
                 edits.replace(own, value.to_vec());
             }
         };
@@ -242,8 +243,9 @@ impl Codec for ResponsesCodec {
         self.streaming = true;
         let raw = event.data;
         let document = json::document(&raw).map_err(|error| Garbage(error.to_string()))?;
-        let kind = json::get_text(&raw, document, "type").unwrap_or_default().into_owned();
-        let parts = self.event_parts(&raw, document, &kind)?;
+        let event = Object::of(&raw, document);
+        let kind = event.text("type").unwrap_or_default();
+        let parts = self.event_parts(&raw, &event, &kind)?;
         Ok(DecodedFrame {
             raw,
             parts,
@@ -306,14 +308,14 @@ impl Codec for ResponsesCodec {
             return self.show_late(frame, shown, out);
         }
         let src = &frame.raw;
-        let document = Span::new(0, src.len());
+        let event = Object::of(src, Span::new(0, src.len()));
         let mut edits = Edits::new();
         let mut visible = false;
         for (part, _) in frame.parts.iter().zip(shown).filter(|(_, shown)| **shown) {
             match part {
                 FramePart::Start => {
                     visible = true;
-                    if let Ok(snapshot) = snapshot_of(src, document) {
+                    if let Ok(snapshot) = snapshot_of(src, &event) {
                         self.restore.edits(src, snapshot, &self.identity, &mut edits);
                     }
                 }
@@ -328,14 +330,14 @@ impl Codec for ResponsesCodec {
                         }
                         continue;
                     }
-                    if let Some(number) = json::get(src, document, "output_index") {
+                    if let Some(number) = event.get("output_index") {
                         edits.replace(number, shown_index.to_string());
                     }
                     if matches!(part, FramePart::UnitEnd { .. }) {
                         self.keep(*id);
                     }
                     if self.restore.hide_encrypted
-                        && let Some(item) = json::get(src, document, "item")
+                        && let Some(item) = event.get("item")
                     {
                         item::hide(src, item, &mut edits);
                     }

@@ -30,8 +30,8 @@ pub(super) struct OutputItem {
 impl OutputItem {
     /// An item from its first form.
     pub(super) fn new(index: u32, raw: &[u8], done: bool) -> Self {
-        let span = Span::new(0, raw.len());
-        let text = |key| json::get_text(raw, span, key).unwrap_or_default().into_owned();
+        let members = json::Object::of(raw, Span::new(0, raw.len()));
+        let text = |key| members.text(key).unwrap_or_default().into_owned();
         let item = text("type");
         let id = text(id_member(&item));
         let (kind, arguments) = match item.as_str() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::request;
 use crate::format::Garbage;
-use crate::json::{self, Edits, Span, ValueKind};
+use crate::json::{self, Edits, Object, Span, ValueKind};
 use crate::request::Request;
 
 /// The members of a request that a snapshot echoes, as the client sent them, and those that must not be shown to it.
@@ -63,9 +63,10 @@ impl RequestEcho {
             ("instructions", self.instructions.as_deref().unwrap_or(b"null")),
             ("tools", self.tools.as_deref().unwrap_or(b"[]")),
         ];
+        let snapshot = Object::of(src, snapshot);
         for (key, value) in echoes {
             // Only what differs in meaning is touched: upstream may spell the client's own tools with defaults.
-            if let Some(own) = json::get(src, snapshot, key) {
+            if let Some(own) = snapshot.get(key) {
                 edits.replace(own, value.to_vec());
             }
         }
@@ -77,7 +78,7 @@ impl RequestEcho {
             ("model", some(&identity.model)),
         ];
         for (key, value) in kept {
-            if let (Some(value), Some(own)) = (value, json::get(src, snapshot, key)) {
+            if let (Some(value), Some(own)) = (value, snapshot.get(key)) {
                 edits.replace(own, value.to_vec());
             }
         }
@@ -89,8 +90,9 @@ fn some(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// The response object of an event. Errors: it has none.
-pub(super) fn snapshot_of(src: &[u8], document: Span) -> Result<Span, Garbage> {
-    json::get(src, document, "response")
+pub(super) fn snapshot_of(src: &[u8], event: &Object<'_>) -> Result<Span, Garbage> {
+    event
+        .get("response")
         .filter(|span| json::kind(src, *span) == Some(ValueKind::Object))
         .ok_or_else(|| Garbage("the event has no response object".to_owned()))
 }

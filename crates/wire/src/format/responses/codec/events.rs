@@ -8,22 +8,19 @@ use super::ResponsesCodec;
 use crate::format::responses::item::{self, OutputItem};
 use crate::format::responses::snapshot::{ResponseIdentity, snapshot_of};
 use crate::format::{FramePart, Garbage, UnitKind};
-use crate::json::{self, Span, ValueKind};
+use crate::json::{self, Object, Span, ValueKind};
 
 impl ResponsesCodec {
     pub(super) fn identify(&mut self, src: &[u8], snapshot: Span) {
         if self.identity.id.is_empty() {
-            let raw = |key| {
-                json::get(src, snapshot, key)
-                    .map(|span| span.of(src).to_vec())
-                    .unwrap_or_default()
-            };
+            let snapshot = Object::of(src, snapshot);
+            let raw = |key| snapshot.get(key).map(|span| span.of(src).to_vec()).unwrap_or_default();
             self.identity = ResponseIdentity {
                 id: raw("id"),
                 created_at: raw("created_at"),
                 model: raw("model"),
             };
-            self.id_text = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
+            self.id_text = snapshot.text("id").unwrap_or_default().into_owned();
         }
     }
 
@@ -121,17 +118,18 @@ impl ResponsesCodec {
             self.end_items(src, snapshot, parts)?;
         }
         self.seal(src, snapshot);
-        if let Some(usage) = json::get(src, snapshot, "usage").filter(|span| !json::is_null(src, *span)) {
+        self.end = Bytes::copy_from_slice(snapshot.of(src));
+        let snapshot = Object::of(src, snapshot);
+        if let Some(usage) = snapshot.get("usage").filter(|span| !json::is_null(src, *span)) {
             self.usage.report(usage.of(src));
             parts.push(FramePart::Usage);
         }
-        let of_tools = json::get(src, snapshot, "tool_usage");
+        let of_tools = snapshot.get("tool_usage");
         if let Some(usage) = of_tools.filter(|span| json::kind(src, *span) == Some(ValueKind::Object)) {
             self.tool_usage.report(usage.of(src));
         }
-        self.end = Bytes::copy_from_slice(snapshot.of(src));
-        self.state_id = json::get_text(src, snapshot, "id").unwrap_or_default().into_owned();
-        let completed = json::get_text(src, snapshot, "status").is_none_or(|status| status == "completed");
+        self.state_id = snapshot.text("id").unwrap_or_default().into_owned();
+        let completed = snapshot.text("status").is_none_or(|status| status == "completed");
         let calls = || self.items.iter().filter(|item| item.is_named());
         // A call of the client was shown when it began, and is its to judge.
         let is_cut = |item: &OutputItem| item.shown_as.is_none() && !item.done;
@@ -145,38 +143,43 @@ impl ResponsesCodec {
         Ok(())
     }
 
-    pub(super) fn event_parts(&mut self, src: &[u8], document: Span, kind: &str) -> Result<Vec<FramePart>, Garbage> {
-        let index = json::get(src, document, "output_index").and_then(|span| json::uint(src, span));
+    pub(super) fn event_parts(
+        &mut self,
+        src: &[u8],
+        event: &Object<'_>,
+        kind: &str,
+    ) -> Result<Vec<FramePart>, Garbage> {
+        let index = event.get("output_index").and_then(|span| json::uint(src, span));
         let index = index.and_then(|index| u32::try_from(index).ok());
         let mut parts = Vec::new();
         match (kind, index) {
             ("response.created" | "response.in_progress" | "response.queued", _) => {
-                let snapshot = snapshot_of(src, document)?;
+                let snapshot = snapshot_of(src, event)?;
                 self.identify(src, snapshot);
                 parts.push(FramePart::Start);
             }
             ("response.completed" | "response.incomplete" | "response.failed", _) => {
-                let snapshot = snapshot_of(src, document)?;
+                let snapshot = snapshot_of(src, event)?;
                 self.identify(src, snapshot);
                 self.end_of(src, snapshot, &mut parts)?;
             }
             ("error", _) => parts.push(FramePart::Error),
             ("response.output_item.added", Some(index)) => {
-                parts.push(self.begin_item(src, document, index)?);
+                parts.push(self.begin_item(src, event, index)?);
             }
             ("response.output_item.added" | "response.output_item.done", None) => {
                 return Err(Garbage(format!("{kind} has no output_index")));
             }
             ("response.output_item.done", Some(index)) => {
-                let whole = json::get(src, document, "item").unwrap_or_default();
+                let whole = event.get("item").unwrap_or_default();
                 parts.extend(self.take_whole(index, whole.of(src))?);
                 parts.push(FramePart::UnitEnd { id: index });
             }
             (_, index) if item::is_of_call(kind) => {
-                parts.extend(self.call_bytes(src, document, (kind, index)));
+                parts.extend(self.call_bytes(event, kind, index));
             }
             (_, Some(index)) if self.item(index).is_some() => {
-                let piece = json::get_text(src, document, "delta").unwrap_or_default();
+                let piece = event.text("delta").unwrap_or_default();
                 self.gathered += piece.len();
                 parts.push(FramePart::UnitBytes { id: index });
             }
@@ -187,12 +190,12 @@ impl ResponsesCodec {
 
     /// Takes arguments of a call. Where `output_index` names no call, `item_id` may. What belongs to neither is dropped:
     /// it may be a hidden call's, no reader can place it, and the finished item has the arguments whole.
-    fn call_bytes(&mut self, src: &[u8], document: Span, (kind, index): (&str, Option<u32>)) -> Option<FramePart> {
-        let id = json::get_text(src, document, "item_id").filter(|id| !id.is_empty());
+    fn call_bytes(&mut self, event: &Object<'_>, kind: &str, index: Option<u32>) -> Option<FramePart> {
+        let id = event.text("item_id").filter(|id| !id.is_empty());
         let of_id = |item: &&OutputItem| id.as_deref().is_some_and(|id| item.id() == id);
         let named = self.items.iter().find(of_id).map(|item| item.index);
         let index = named.or(index)?;
-        let piece = json::get_text(src, document, "delta").unwrap_or_default();
+        let piece = event.text("delta").unwrap_or_default();
         let item = self.item_mut(index).filter(|item| item.kind == UnitKind::Call)?;
         if kind.rsplit('.').next() == Some("delta") {
             item.arguments.push_str(&piece);
@@ -202,8 +205,8 @@ impl ResponsesCodec {
     }
 
     /// Takes an item that begins. Errors: another one has its index.
-    fn begin_item(&mut self, src: &[u8], document: Span, index: u32) -> Result<FramePart, Garbage> {
-        let raw = json::get(src, document, "item").unwrap_or_default().of(src);
+    fn begin_item(&mut self, src: &[u8], event: &Object<'_>, index: u32) -> Result<FramePart, Garbage> {
+        let raw = event.get("item").unwrap_or_default().of(src);
         if self.item(index).is_some() {
             return Err(Garbage(format!("output_index {index} is used twice")));
         }
