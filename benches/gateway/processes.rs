@@ -100,9 +100,15 @@ impl Floor {
 }
 
 impl Knack {
-    /// Starts it with its skills in a folder of its own. Code is not run in these rows, so no sandbox is started.
+    /// Starts it with its skills and uploads in a folder of its own. Code is not run in these rows, so no sandbox is started.
     pub(crate) async fn start(upstream: &str, records: StoredTurns) -> Self {
+        Self::start_on(upstream, records, None).await
+    }
+
+    /// As [`Knack::start`], with the uploads of this folder.
+    pub(crate) async fn start_on(upstream: &str, records: StoredTurns, registry: Option<&Path>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
+        let own = folder.path().join("registry");
         let (skills, port) = (folder.path().join("skills"), folder.path().join("port"));
         for n in 0..SKILLS {
             let skill = skills.join(format!("skill-{n:03}"));
@@ -128,7 +134,7 @@ impl Knack {
             ])
             .arg(&port)
             .arg("--registry")
-            .arg(folder.path().join("registry"));
+            .arg(registry.unwrap_or(&own));
         if records == StoredTurns::Full {
             command.args(["--record-store-mib", "4"]);
         }

@@ -1,13 +1,17 @@
 //! Uploads to the registry of a gateway that serves a hundred skills from files, and lists of many.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use knack_registry::fixture::draft;
+use knack_registry::{Files, FolderStore, Owner, Store as _};
+use knack_skill::model::SkillFile;
 use serde_json::{Value, json};
 
 use super::measure::median;
-use super::processes::Knack;
+use super::processes::{Knack, StoredTurns};
 use super::report::{Budget, Measured, Report};
 
 /// Uploads that are measured: the 99th of them is the budget's.
@@ -25,7 +29,7 @@ const LISTED: usize = 10_000;
 const PAGE: usize = 100;
 /// Median time of a page, milliseconds.
 const PAGE_LIMIT_MS: f64 = 20.0;
-/// Uploads under way while the list is made.
+/// Skills that are written at once while the list is made.
 const WRITERS: usize = 8;
 
 /// A skill with a script and data that no compression makes small.
@@ -109,14 +113,47 @@ pub(crate) async fn served(report: &mut Report, knack: &Knack) {
     report.steady([budget], sample).await;
 }
 
+/// Makes 10,000 skills of the bench's caller in a folder: one by an upload, which says how the caller is known there, and the others
+/// beside the process, since the uploads of a caller have a pace.
+async fn fill(client: &reqwest::Client, upstream: &str, folder: &Path) {
+    let knack = Knack::start_on(upstream, StoredTurns::Empty, Some(folder)).await;
+    let id = upload(client, &knack, form("listed", 0)).await;
+    drop(knack);
+    let made = std::fs::read(folder.join("skills").join(id).join("skill.json")).expect("the skill is kept");
+    let made: Value = serde_json::from_slice(&made).expect("JSON");
+    let owner = hex(made["owner"].as_str().expect("it has an owner"));
+    let store = FolderStore::open(folder).expect("the folder is read").store;
+    let (store, owner) = (&store, &Owner::from(owner));
+    let create = |number| async move {
+        let name = format!("listed-{number}");
+        let document = format!("---\nname: {name}\ndescription: d\n---\nDo it.\n");
+        let files = Files::from([(
+            "SKILL.md".to_owned(),
+            SkillFile {
+                bytes: document.into_bytes().into(),
+                executable: false,
+            },
+        )]);
+        store
+            .create(owner, None, draft(&name, files))
+            .await
+            .expect("it is kept");
+    };
+    let others = futures::stream::iter(1..LISTED).map(create).buffer_unordered(WRITERS);
+    others.for_each(std::future::ready).await;
+}
+
+fn hex(text: &str) -> [u8; 32] {
+    let byte = |at: usize| u8::from_str_radix(&text[at * 2..at * 2 + 2], 16).expect("hexadecimal digits");
+    std::array::from_fn(byte)
+}
+
 /// A page of a list of 10,000 skills, each page from the first to the last.
-pub(crate) async fn listed(report: &mut Report, knack: &Knack) {
+pub(crate) async fn listed(report: &mut Report, upstream: &str) {
     let client = reqwest::Client::builder().tcp_nodelay(true).build().expect("a client");
-    futures::stream::iter(0..LISTED)
-        .map(|number| upload(&client, knack, form(&format!("listed-{number}"), 0)))
-        .buffer_unordered(WRITERS)
-        .for_each(|_| std::future::ready(()))
-        .await;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fill(&client, upstream, folder.path()).await;
+    let knack = Knack::start_on(upstream, StoredTurns::Empty, Some(folder.path())).await;
     let sample = async || {
         let (mut times, mut seen, mut after) = (Vec::new(), 0, String::new());
         loop {

@@ -169,7 +169,7 @@ fn validate_name(name: &str, directory: &str) -> Vec<Finding> {
     }
     if !name
         .chars()
-        .all(|character| character.is_alphanumeric() || character == '-')
+        .all(|character| is_letter_or_number(character) || character == '-')
     {
         kinds.push(ProblemKind::NameInvalidChars);
     }
@@ -187,6 +187,23 @@ fn validate_name(name: &str, directory: &str) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// The general categories of letters and numbers, as the reference decides it. Unlike `char::is_alphanumeric` this leaves out
+/// the vowel signs of Indic scripts, which are marks.
+fn is_letter_or_number(character: char) -> bool {
+    use unicode_general_category::GeneralCategory as Category;
+    matches!(
+        unicode_general_category::get_general_category(character),
+        Category::UppercaseLetter
+            | Category::LowercaseLetter
+            | Category::TitlecaseLetter
+            | Category::ModifierLetter
+            | Category::OtherLetter
+            | Category::DecimalNumber
+            | Category::LetterNumber
+            | Category::OtherNumber
+    )
 }
 
 /// Unicode normalisation form NFKC: full-width letters and ligatures equal their plain forms.
@@ -276,6 +293,32 @@ mod tests {
                 .map(|finding| finding.kind)
                 .collect();
             assert_eq!(found, kinds, "{chars} {end:?}");
+        }
+    }
+
+    /// What `str.isalnum` of Python says of each, which is the reference's rule.
+    #[test]
+    fn letters_and_numbers_of_any_script_are_valid_in_names_and_marks_are_not() {
+        for (name, is_valid) in [
+            ("über", true),
+            ("技能", true),
+            ("क", true),
+            ("ไทย", true),
+            ("ⅷ", true),
+            ("कि", false),
+            ("की", false),
+            ("ไม่", false),
+            ("ⓐ", true),
+            ("a_b", false),
+        ] {
+            let found = validate_name(name, name);
+            let kinds: Vec<_> = found.iter().map(|finding| finding.kind).collect();
+            let expected: &[_] = if is_valid {
+                &[]
+            } else {
+                &[ProblemKind::NameInvalidChars]
+            };
+            assert_eq!(kinds, expected, "{name}");
         }
     }
 
