@@ -19,7 +19,7 @@ const CONNECTIONS: usize = 32;
 /// Answered requests of one sample, for each request that a latency sample has.
 const REQUESTS_EACH: usize = 5;
 /// Requests per second are at least nine tenths of the floor's, as the floor's over Knack's.
-const LOAD_LIMIT: f64 = 1.0 / 0.9;
+const LOAD_LIMIT: f64 = 1.111;
 /// Streams that wait at once.
 const STREAMS: usize = 10_000;
 /// Streams of one HTTP/2 connection: fewer than servers allow, and few enough connections for one peer.
