@@ -262,6 +262,7 @@ CASES = [
     ("root", "job_defaults", in_security(runAsNonRoot=False), LOCKS),
     ("root by its number", "job_defaults", in_security(runAsUser=0), LOCKS),
     ("a group of the system", "job_defaults", lambda job: pod(job)["securityContext"].update(fsGroup=0), LOCKS),
+    ("a group of the system beside its own", "job_defaults", lambda job: pod(job)["securityContext"].update(supplementalGroups=[0]), "no supplemental group"),
     ("an unmasked proc", "job_defaults", in_security(procMount="Unmasked"), ""),
     ("a sysctl", "job_defaults", lambda job: pod(job)["securityContext"].update(sysctls=[{"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"}]), "no sysctl"),
     ("an SELinux type", "job_defaults", in_security(seLinuxOptions={"type": "spc_t"}), "no sysctl"),
