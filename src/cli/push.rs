@@ -12,7 +12,7 @@ use knack_skill::problem::Profile;
 use super::diff::seen;
 use super::discovered::{discovered, manifest_fields};
 use super::import::is_valid;
-use super::skills_api::{ServerArgs, SkillsApi};
+use super::skills_api::{Listed, ServerArgs, SkillsApi};
 use super::terminal;
 use crate::dev::{archived_skill, discover, repeated};
 
@@ -76,15 +76,22 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let api = SkillsApi::new(&args.server)?;
+    let there = api.skills().await?;
     for skill in &found.skills {
+        let existing = named(&there, &skill.id.name);
         let outcome = if args.dry_run {
-            preview(&api, skill).await
+            preview(&api, skill, existing).await
         } else {
-            push_one(&api, skill, !args.keep_default).await
+            push_one(&api, skill, existing, !args.keep_default).await
         };
         terminal::line(&outcome.with_context(|| skill.id.name.clone())?);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The skill of a name.
+fn named<'a>(skills: &'a [Listed], name: &str) -> Option<&'a Listed> {
+    skills.iter().find(|skill| skill.name == name)
 }
 
 /// How a skill keeps fields of its manifest that an upload does not have.
@@ -115,16 +122,21 @@ fn cures(fields: &[&str]) -> String {
     cures.join("; ")
 }
 
-async fn push_one(api: &SkillsApi, source: &SkillSource, is_default: bool) -> anyhow::Result<String> {
+async fn push_one(
+    api: &SkillsApi,
+    source: &SkillSource,
+    existing: Option<&Listed>,
+    is_default: bool,
+) -> anyhow::Result<String> {
     let name = &source.id.name;
     let zip = knack_registry::zipped(name, &source.files)?;
-    let Some(skill) = api.named(name).await? else {
+    let Some(skill) = existing else {
         let skill = api.create(name, &zip).await?;
         let version = skill.default_version.as_deref().unwrap_or("1");
         return Ok(format!("{name} {} version {version}, default", skill.id));
     };
-    let version = api.add(&skill, &zip, is_default).await?;
-    let note = match skill.default_version {
+    let version = api.add(skill, &zip, is_default).await?;
+    let note = match &skill.default_version {
         _ if is_default => "default".to_owned(),
         Some(default) => format!("the default is still {default}"),
         None => "there is no default".to_owned(),
@@ -133,10 +145,10 @@ async fn push_one(api: &SkillsApi, source: &SkillSource, is_default: bool) -> an
 }
 
 /// What a push would change: whether the skill is new, and what differs from the version that is served by default.
-async fn preview(api: &SkillsApi, source: &SkillSource) -> anyhow::Result<String> {
+async fn preview(api: &SkillsApi, source: &SkillSource, existing: Option<&Listed>) -> anyhow::Result<String> {
     let name = &source.id.name;
     let after = seen(source)?;
-    let (head, before) = match api.named(name).await? {
+    let (head, before) = match existing {
         None => (format!("{name} would be new"), ModelView::default()),
         Some(skill) => match &skill.default_version {
             None => (
@@ -144,7 +156,7 @@ async fn preview(api: &SkillsApi, source: &SkillSource) -> anyhow::Result<String
                 ModelView::default(),
             ),
             Some(version) => {
-                let zip = api.content(&skill).await?;
+                let zip = api.content(skill).await?;
                 let before = archived_skill(&skill.id, name, &zip).map_err(anyhow::Error::msg);
                 let before = before.and_then(|before| seen(&before));
                 let before = before.with_context(|| format!("version {version} of the server"))?;
@@ -163,10 +175,11 @@ async fn preview(api: &SkillsApi, source: &SkillSource) -> anyhow::Result<String
 /// Prints the versions of a skill: number, id, when it was made, its description.
 pub async fn versions(args: VersionsArgs) -> anyhow::Result<ExitCode> {
     let api = SkillsApi::new(&args.server)?;
-    let Some(skill) = api.named(&args.name).await? else {
+    let there = api.skills().await?;
+    let Some(skill) = named(&there, &args.name) else {
         bail!("{}: this key has no skill of that name there", args.name);
     };
-    for version in api.versions(&skill).await? {
+    for version in api.versions(skill).await? {
         let made = jiff::Timestamp::from_second(version.created_at)
             .map_or_else(|_| version.created_at.to_string(), |time| time.to_string());
         let is_default = skill.default_version.as_ref() == Some(&version.version);

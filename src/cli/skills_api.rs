@@ -10,15 +10,21 @@ use knack_gateway::http_server::host_guard::is_local;
 use knack_trust::{CaArgs, read_answer};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Method, RequestBuilder, Url};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::terminal;
+use crate::retry_after::retry_after;
 use crate::sources::archive::ARCHIVE_MAX_BYTES;
 
 /// A whole exchange: an upload of 32 MiB at 0.5 MiB/s.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(64);
+/// Pauses before one request together: at a gateway of a cluster the next change is due after 2 s, and a server that is replaced is
+/// back within a minute.
+const WAIT_MAX: Duration = Duration::from_mins(2);
+/// A pause at least, for a server that names none.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Bytes of an answer: a page of 100 skills with descriptions of 1,024 characters is far below.
 const ANSWER_MAX_BYTES: usize = 4 << 20;
 /// Items of a page, the most that the API gives.
@@ -131,10 +137,9 @@ impl SkillsApi {
         })
     }
 
-    /// The caller's skill of a name.
-    pub(super) async fn named(&self, name: &str) -> anyhow::Result<Option<Listed>> {
-        let skills: Vec<Listed> = self.list("").await?;
-        Ok(skills.into_iter().find(|skill| skill.name == name))
+    /// The caller's skills.
+    pub(super) async fn skills(&self) -> anyhow::Result<Vec<Listed>> {
+        self.list("").await
     }
 
     /// All versions of a skill, the newest first.
@@ -197,9 +202,36 @@ impl SkillsApi {
         })
     }
 
+    /// The answer to a request. One that the server has no time for, as one of a folder of skills at a gateway that limits changes,
+    /// is sent again when the server says.
+    async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
+        let mut left = WAIT_MAX;
+        loop {
+            let again = request.try_clone();
+            let response = request.send().await.with_context(|| self.base.clone())?;
+            let status = response.status();
+            let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+            let asked = retry_after(response.headers()).filter(|_| is_busy);
+            let pause = asked.unwrap_or_default().max(PAUSE_MIN);
+            match again {
+                Some(again) if asked.is_some() && pause <= left => {
+                    left -= pause;
+                    terminal::note(&format!(
+                        "{}: {status}; trying again in {} s, as the server asks",
+                        self.base,
+                        pause.as_secs()
+                    ));
+                    tokio::time::sleep(pause).await;
+                    request = again;
+                }
+                _ => return Ok(response),
+            }
+        }
+    }
+
     /// The body of a good answer.
     async fn bytes(&self, request: RequestBuilder, most: usize) -> anyhow::Result<Bytes> {
-        let mut response = request.send().await.with_context(|| self.base.clone())?;
+        let mut response = self.send(request).await?;
         let status = response.status();
         let bytes = read_answer(&mut response, most).await;
         let bytes = bytes.with_context(|| self.base.clone())?;

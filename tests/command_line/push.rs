@@ -2,6 +2,15 @@
 
 use std::path::Path;
 use std::process::Output;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::response::IntoResponse as _;
+use axum::routing::get;
+use http::StatusCode;
+use serde_json::json;
+use tokio::net::TcpListener;
 
 use super::program::{Program, folder, knack};
 use super::skill_files::{DOCUMENT, good};
@@ -229,4 +238,64 @@ async fn a_dry_run_of_a_push_shows_what_a_model_would_see_and_uploads_nothing() 
     std::fs::write(path.join("good/SKILL.md"), "---\nname: [bad\n---\n").unwrap();
     let refused = push(path, &program, "good", &["--dry-run"], "one").await;
     assert_eq!(refused.status.code(), Some(1), "{}", out(&refused));
+}
+
+/// A gateway of a cluster limits the changes of a caller.
+#[tokio::test]
+async fn a_push_waits_as_the_server_asks_and_lists_what_is_there_once() {
+    let (lists, uploads) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let listed = {
+        let lists = Arc::clone(&lists);
+        move || {
+            lists.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(axum::Json(json!({"data": [], "has_more": false})))
+        }
+    };
+    let uploaded = {
+        let uploads = Arc::clone(&uploads);
+        move || {
+            std::future::ready(match uploads.fetch_add(1, Ordering::Relaxed) {
+                // Before the second skill, in each of the ways.
+                1 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]).into_response(),
+                2 => (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "0")]).into_response(),
+                4 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+                at => {
+                    let id = format!("skill_knack_{at}");
+                    axum::Json(json!({"id": id, "name": "x", "default_version": "1"})).into_response()
+                }
+            })
+        }
+    };
+    let router = Router::new().route("/v1/skills", get(listed).post(uploaded));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+
+    let local = tempfile::tempdir().unwrap();
+    for name in ["first", "second", "third"] {
+        std::fs::create_dir_all(local.path().join("all").join(name)).unwrap();
+        let document = format!("---\nname: {name}\ndescription: Adds numbers.\n---\nx\n");
+        std::fs::write(local.path().join("all").join(name).join("SKILL.md"), document).unwrap();
+    }
+    let key = [("OPENAI_API_KEY", "one")];
+    let pushed = knack(local.path(), &["skill", "push", "all", "--to", &url], &key).await;
+    // The third is refused without a time.
+    assert_eq!(pushed.status.code(), Some(1), "{}{}", out(&pushed), err(&pushed));
+    let said = out(&pushed);
+    assert_eq!(
+        said.lines().collect::<Vec<_>>(),
+        [
+            "first skill_knack_0 version 1, default",
+            "second skill_knack_3 version 1, default"
+        ]
+    );
+    let told = err(&pushed);
+    for part in [
+        "429 Too Many Requests; trying again in 1 s, as the server asks",
+        "503 Service Unavailable; trying again in 1 s, as the server asks",
+        "third: ",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert_eq!((lists.load(Ordering::Relaxed), uploads.load(Ordering::Relaxed)), (1, 5));
 }
