@@ -216,7 +216,7 @@ pub(super) fn refuse_unused(args: &RunArgs, skill: &Skill, given: &[SkillConfig]
     if args.tool.is_none() {
         return Ok(());
     }
-    let name = &skill.id.name;
+    let name = skill.id.word();
     // An invalid word is reported where the values are read.
     let granted = args.allow_env.iter().filter(|word| word.contains(':'));
     let granted = granted.map(|word| SkillFlag::of_allow_env(word));
@@ -284,7 +284,7 @@ fn grants(args: &RunArgs, tool: &ToolRun) -> anyhow::Result<BTreeMap<String, Str
         for name in &granted.missing {
             terminal::note(&format!(
                 "the tool asks for {name}, which is not granted; give it with --allow-env {}:{name}",
-                tool.skill.name
+                tool.skill.word()
             ));
         }
     }
@@ -298,7 +298,7 @@ fn configured(tool: &mut ToolRun, config: &[SkillConfig]) -> anyhow::Result<BTre
         bail!(
             "--tool {}: in its configuration, {why}; give values with --set {}.PARAMETER=VALUE",
             tool.tool,
-            tool.skill.name
+            tool.skill.word()
         );
     }
     tool.configure(&entries).map_err(anyhow::Error::msg)

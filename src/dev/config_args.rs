@@ -2,7 +2,7 @@
 
 use anyhow::{Context, bail};
 use clap::Args;
-use knack_skill::config::{ConfigEntry, ConfigSource, SkillConfig};
+use knack_skill::config::{ConfigEntry, ConfigSource, ConfiguredSkill, SkillConfig};
 
 use super::search::SkillFlag;
 
@@ -61,13 +61,8 @@ fn parts<'w>(flag: &str, word: &'w str) -> anyhow::Result<(&'w str, &'w str, &'w
 }
 
 fn config(skill: &str, name: &str, source: ConfigSource) -> SkillConfig {
-    let (namespace, skill) = match skill.split_once('/') {
-        Some((namespace, skill)) => (Some(namespace.to_owned()), skill),
-        None => (None, skill),
-    };
     SkillConfig {
-        name: skill.to_owned(),
-        namespace,
+        skill: ConfiguredSkill::Named(skill.to_owned()),
         entries: vec![ConfigEntry {
             name: name.to_owned(),
             source,
@@ -99,21 +94,17 @@ mod tests {
             .iter()
             .map(|config| {
                 let entry = &config.entries[0];
-                (
-                    config.namespace.as_deref(),
-                    config.name.as_str(),
-                    entry.name.as_str(),
-                    entry.source.clone(),
-                )
+                (config.skill.clone(), entry.name.as_str(), entry.source.clone())
             })
             .collect();
+        let named = |word: &str| ConfiguredSkill::Named(word.to_owned());
         let value = |text: &str| ConfigSource::Value(text.to_owned());
         let secret = ConfigSource::Secret(Some("top-secret".to_owned()));
         let expected = [
-            (None, "web", "maxCost", value("5")),
-            (Some("team"), "web", "build.title", value("a=b")),
-            (None, "web", "empty", value("")),
-            (None, "web", "key", secret),
+            (named("web"), "maxCost", value("5")),
+            (named("team/web"), "build.title", value("a=b")),
+            (named("web"), "empty", value("")),
+            (named("web"), "key", secret),
         ];
         assert_eq!(shown, expected);
     }

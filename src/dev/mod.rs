@@ -135,7 +135,7 @@ pub struct DevArgs {
     /// Days to keep the history of executions in the folder of --registry; 0 keeps none and removes the existing one
     #[arg(long, value_name = "DAYS", requires = "registry", default_value_t = HistorySettings::DAYS, value_parser = clap::value_parser!(u32).range(..=3650))]
     history_days: u32,
-    /// Give a skill the value of an environment variable
+    /// Give a skill the value of an environment variable; uploads/NAME is the uploaded skill NAME of every caller
     #[arg(long, value_name = "SKILL:NAME", conflicts_with = "no_local_executor")]
     allow_env: Vec<String>,
     #[command(flatten)]
@@ -363,13 +363,11 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
     }
     let never = files_folder.into_iter().chain(args.record.as_deref());
     let search = Search::of(args.paths.clone()).never_below(never.chain(args.registry.as_deref()));
-    // An uploaded skill may have any name.
-    let given_to = if args.registry.is_some() {
-        Vec::new()
-    } else {
-        let granted = args.allow_env.iter().map(|word| SkillFlag::of_allow_env(word));
-        args.config.given_to().chain(granted).collect()
-    };
+    let granted = args.allow_env.iter().map(|word| SkillFlag::of_allow_env(word));
+    let given_to = args.config.given_to().chain(granted);
+    // A skill of any name may be uploaded later.
+    let given_to = given_to.filter(|flag| args.registry.is_none() || !flag.is_for_uploads());
+    let given_to = given_to.collect();
     let search = search.map(|search| {
         let search = search.with_config(given).reporting_given(given_to);
         let search = search.reporting_pins(args.registry.is_none());

@@ -127,7 +127,7 @@ pub(super) fn env_notes(origin: &str, skill: &Skill, granted: &[EnvFlag]) -> Vec
             "skill {name}: tools run without environment values that they ask for: {}; grant them with {}, or remove them from tool_env or \
              env of the skill",
             lacking.join("; "),
-            flags(name, missing.iter().map(String::as_str))
+            flags(&skill.id, missing.iter().map(String::as_str))
         ));
     }
     let unused: Vec<&str> = granted
@@ -139,7 +139,7 @@ pub(super) fn env_notes(origin: &str, skill: &Skill, granted: &[EnvFlag]) -> Vec
             "skill {name}: no declared tool that may get values asks for {}, so {} has no effect; correct the flag, or tool_env or env of the \
              skill",
             unused.join(", "),
-            flags(name, unused.iter().copied())
+            flags(&skill.id, unused.iter().copied())
         ));
     }
     notes
@@ -149,9 +149,10 @@ pub(super) fn env_notes(origin: &str, skill: &Skill, granted: &[EnvFlag]) -> Vec
 }
 
 /// The flags that grant variables to a skill.
-fn flags<'a>(skill: &str, variables: impl Iterator<Item = &'a str>) -> String {
+fn flags<'a>(skill: &SkillRef, variables: impl Iterator<Item = &'a str>) -> String {
+    let word = skill.word();
     let flags: Vec<String> = variables
-        .map(|variable| format!("--allow-env {skill}:{variable}"))
+        .map(|variable| format!("--allow-env {word}:{variable}"))
         .collect();
     flags.join(" ")
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use knack_gateway::catalog::{PackageNames, SourceReport, no_packages};
 use knack_skill::config::SkillConfig;
-use knack_skill::model::SkillRef;
+use knack_skill::model::{SkillRef, UPLOADS};
 
 use super::file_changes::FileChanges;
 use super::start_settings::StartSettings;
@@ -37,7 +37,7 @@ pub struct Search {
 pub(crate) struct SkillFlag {
     /// The flag, without a value.
     pub(crate) flag: String,
-    /// The skill, as `name` or `namespace/name`.
+    /// The word for the skill ([`SkillRef::is_meant_by`]).
     pub(crate) skill: String,
 }
 
@@ -53,10 +53,13 @@ impl SkillFlag {
 
     /// Whether it is for this skill.
     pub(crate) fn is_for(&self, skill: &SkillRef) -> bool {
-        match self.skill.split_once('/') {
-            Some((namespace, name)) => namespace == skill.namespace && name == skill.name,
-            None => self.skill == skill.name,
-        }
+        skill.is_meant_by(&self.skill)
+    }
+
+    /// Whether it is for skills that callers upload, of whatever name.
+    pub(super) fn is_for_uploads(&self) -> bool {
+        let (namespace, _) = self.skill.split_once('/').unwrap_or_default();
+        namespace == UPLOADS
     }
 }
 

@@ -77,11 +77,14 @@ async fn dev_says_which_flags_name_a_skill_that_is_not_here() {
         assert!(told.contains(&line), "{told}");
     }
     assert!(!told.contains("env good:TOKEN: ") && !told.contains("secret"), "{told}");
-    // An uploaded skill may have any name.
-    let registry = ["--registry", "registry"];
+    // A skill of any name may be uploaded, and is named as one.
+    let registry = ["--registry", "registry", "--allow-env", "uploads/any:TOKEN"];
     let program = Program::start(files(), &[&mock[..], &flags, &registry].concat(), &token).await;
     let told = program.greeting.join("\n");
-    assert!(!told.contains("is found here"), "{told}");
+    assert!(
+        told.contains("goood:TOKEN: no skill goood is found here") && !told.contains("any:TOKEN"),
+        "{told}"
+    );
     // Its files are here.
     let unasked =
         "skill good: no declared tool that may get values asks for TOKEN, so --allow-env good:TOKEN has no effect";

@@ -4,6 +4,7 @@ mod catalogs;
 mod deleted;
 mod executions;
 mod floods;
+mod granted;
 mod indexed;
 mod litellm;
 mod omniroute;

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use knack_skill::config::{ConfigEntry, ConfigSource, SkillConfig};
-use knack_skill::model::ActivationMode;
+use knack_skill::config::{ConfigEntry, ConfigSource, ConfiguredSkill, SkillConfig};
+use knack_skill::model::{ActivationMode, SkillRef};
 use knack_skill::risk::Risk;
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -235,8 +235,10 @@ impl SkillPin {
         });
         let namespace = self.namespace.as_deref().unwrap_or(runtime_namespace);
         (!self.config.is_empty()).then(|| SkillConfig {
-            name: self.name.clone(),
-            namespace: Some(namespace.to_owned()),
+            skill: ConfiguredSkill::Pinned(SkillRef {
+                namespace: namespace.to_owned(),
+                name: self.name.clone(),
+            }),
             entries: entries.collect(),
         })
     }

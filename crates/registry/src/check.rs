@@ -1,7 +1,7 @@
 //! The one validation of every upload, by the profile of its API: those of Anthropic and OpenAI by the strict one; those of Agent
 //! Flow, OmniRoute and LiteLLM, which have rules of their own and know fields that the strict one refuses, as folders are loaded.
 
-use knack_skill::model::{ActivationMode, Skill, SkillRef, Upload};
+use knack_skill::model::{ActivationMode, Skill, SkillRef, UPLOADS, Upload};
 use knack_skill::problem::{Problem, Profile};
 use knack_skill::{LoadInput, SpecOverrides, load};
 
@@ -11,8 +11,6 @@ use crate::draft::Draft;
 use crate::mode::Mode;
 use crate::model::{SkillEntry, Version};
 
-/// The namespace of uploaded skills.
-const NAMESPACE: &str = "uploads";
 /// Problems that one answer names; an author mends the first ones first.
 const TOLD_MAX: usize = 5;
 
@@ -23,7 +21,7 @@ pub(crate) const DESCRIPTION_MAX_BYTES: usize = 8 << 10;
 pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draft, Refusal> {
     let loaded = load(LoadInput {
         id: SkillRef {
-            namespace: NAMESPACE.to_owned(),
+            namespace: UPLOADS.to_owned(),
             name: folder.to_owned(),
         },
         files,
@@ -77,9 +75,9 @@ fn refusal(problems: &[Problem]) -> Refusal {
 pub fn load_stored(entry: &SkillEntry, version: &Version, files: Files) -> Result<Skill, String> {
     let is_default = entry.default == Some(version.number);
     let namespace = if is_default {
-        NAMESPACE.to_owned()
+        UPLOADS.to_owned()
     } else {
-        format!("{NAMESPACE}-{}", version.number)
+        format!("{UPLOADS}-{}", version.number)
     };
     let loaded = load(LoadInput {
         id: SkillRef {

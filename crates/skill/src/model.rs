@@ -19,6 +19,38 @@ pub struct SkillRef {
     pub name: String,
 }
 
+/// The namespace of skills that callers upload to a process of one machine.
+pub const UPLOADS: &str = "uploads";
+
+impl SkillRef {
+    /// Whether a caller of a process of one machine uploaded it. A version that is not the default has a namespace of its own,
+    /// `uploads-2`.
+    fn is_uploaded(&self) -> bool {
+        self.namespace.strip_prefix(UPLOADS).is_some_and(|rest| {
+            let number = rest.strip_prefix('-').unwrap_or_default();
+            rest.is_empty() || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+    }
+
+    /// The word by which a person on the command line means this skill: its name, and of an uploaded one, in all versions,
+    /// `uploads/name`. Whoever uploads chooses the name, so the bare name of a skill from files never means an upload.
+    pub fn word(&self) -> String {
+        if self.is_uploaded() {
+            format!("{UPLOADS}/{}", self.name)
+        } else {
+            self.name.clone()
+        }
+    }
+
+    /// Whether a person who writes `word` on the command line means this skill: [`SkillRef::word`], or `namespace/name`.
+    pub fn is_meant_by(&self, word: &str) -> bool {
+        word == self.word()
+            || word
+                .split_once('/')
+                .is_some_and(|(namespace, name)| namespace == self.namespace && name == self.name)
+    }
+}
+
 /// The dialect a SKILL.md was recognised as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
@@ -260,4 +292,37 @@ pub struct SandboxRequest {
     pub max_output_bytes: Option<u64>,
     /// Memory limit, bytes.
     pub memory_bytes: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_name_on_the_command_line_means_no_upload() {
+        let of = |namespace: &str| SkillRef {
+            namespace: namespace.to_owned(),
+            name: "weather".to_owned(),
+        };
+        for (namespace, word, expected) in [
+            ("default", "weather", true),
+            ("default", "default/weather", true),
+            ("default", "team/weather", false),
+            ("default", "other", false),
+            ("default", "uploads/weather", false),
+            ("uploads-of-a-team", "weather", true),
+            ("uploads-", "weather", true),
+            ("uploads", "weather", false),
+            ("uploads", "default/weather", false),
+            ("uploads", "uploads/weather", true),
+            ("uploads-2", "weather", false),
+            ("uploads-2", "uploads/weather", true),
+            ("uploads-2", "uploads-2/weather", true),
+            ("uploads-2", "uploads-3/weather", false),
+        ] {
+            let skill = of(namespace);
+            assert_eq!(skill.is_meant_by(word), expected, "{namespace}/weather by {word}");
+            assert!(skill.is_meant_by(&skill.word()));
+        }
+    }
 }

@@ -281,7 +281,7 @@ async fn values_that_tools_of_an_upload_ask_for_in_vain_are_told_once() {
         ("SKILL.md".to_owned(), file(document)),
         ("rain.py".to_owned(), file("")),
     ]);
-    let granted = ["--allow-env", "rainy:TOKEN"];
+    let granted = ["--allow-env", "uploads/rainy:TOKEN"];
     let mut served = Served::with(SCRIPT, &[], &granted, &[("TOKEN", "granted")]).await;
     let (status, created) = send(&served, "/v1/skills", zipped("rainy", &files).unwrap()).await;
     assert_eq!(status, 200, "{created}");
@@ -298,6 +298,6 @@ async fn values_that_tools_of_an_upload_ask_for_in_vain_are_told_once() {
     }
     told.retain(|line| !line.contains(" skills "));
     let expected = "warning: uploaded skill rainy, version 1: skill rainy: tools run without environment values that they ask for: \
-                    rain: REGION; grant them with --allow-env rainy:REGION, or remove them from tool_env or env of the skill";
+                    rain: REGION; grant them with --allow-env uploads/rainy:REGION, or remove them from tool_env or env of the skill";
     assert_eq!(told, [expected]);
 }

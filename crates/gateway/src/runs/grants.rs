@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use knack_skill::call::ToolRun;
 use knack_skill::tool_env::grantable;
 
-/// Values by skill and name.
+/// Values by the word for their skill ([`SkillRef::is_meant_by`](knack_skill::model::SkillRef::is_meant_by)), and name.
 #[derive(Clone, Default)]
 pub struct Grants {
     values: BTreeMap<String, BTreeMap<String, String>>,
@@ -57,12 +57,9 @@ impl Grants {
     /// model-written code has no [`ToolRun`].
     pub fn for_tool(&self, tool: &ToolRun) -> GrantedEnv {
         let mut granted = GrantedEnv::default();
-        let full = format!("{}/{}", tool.skill.namespace, tool.skill.name);
+        let for_skill = self.values.iter().filter(|(word, _)| tool.skill.is_meant_by(word));
         for name in &tool.env {
-            let value = [&tool.skill.name, &full]
-                .into_iter()
-                .filter_map(|key| self.values.get(key))
-                .find_map(|names| names.get(name));
+            let value = for_skill.clone().find_map(|(_, names)| names.get(name));
             match value {
                 Some(value) => drop(granted.env.insert(name.clone(), value.clone())),
                 None => drop(granted.missing.insert(name.clone())),
@@ -84,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_for_one_skill_and_one_name_and_only_if_its_tool_asks() {
-        let grants = parse(&["weather:TOKEN", "team/pdf:KEY"]).unwrap();
+        let grants = parse(&["weather:TOKEN", "team/pdf:KEY", "uploads/rainy:TOKEN"]).unwrap();
         let granted = grants.for_tool(&mk_tool_run("default", "weather", &["OTHER", "TOKEN"]));
         assert_eq!(granted.env["TOKEN"], "value of TOKEN");
         assert_eq!(granted.missing, BTreeSet::from(["OTHER".to_owned()]));
@@ -93,6 +90,12 @@ mod tests {
             ("default", "weather", &[], 0),
             ("team", "pdf", &["KEY"], 1),
             ("other", "pdf", &["KEY"], 0),
+            // What a caller uploads has a name of the caller's choice.
+            ("uploads", "weather", &["TOKEN"], 0),
+            ("uploads-2", "weather", &["TOKEN"], 0),
+            ("uploads", "rainy", &["TOKEN"], 1),
+            ("uploads-2", "rainy", &["TOKEN"], 1),
+            ("default", "rainy", &["TOKEN"], 0),
         ] {
             let granted = grants.for_tool(&mk_tool_run(namespace, skill, env));
             assert_eq!(granted.env.len(), count, "{namespace}/{skill} {env:?}");

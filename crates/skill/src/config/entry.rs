@@ -35,21 +35,27 @@ impl std::fmt::Debug for ConfigSource {
 /// The values of one skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillConfig {
-    /// The skill's name.
-    pub name: String,
-    /// Its namespace; `None`: whichever.
-    pub namespace: Option<String>,
+    /// Whose values they are.
+    pub skill: ConfiguredSkill,
     /// The values.
     pub entries: Vec<ConfigEntry>,
 }
 
+/// The skill that values are given to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConfiguredSkill {
+    /// The one that a runtime pins.
+    Pinned(SkillRef),
+    /// Those that a word of the command line means ([`SkillRef::is_meant_by`]).
+    Named(String),
+}
+
 impl SkillConfig {
     fn is_of(&self, skill: &SkillRef) -> bool {
-        self.name == skill.name
-            && self
-                .namespace
-                .as_ref()
-                .is_none_or(|namespace| *namespace == skill.namespace)
+        match &self.skill {
+            ConfiguredSkill::Pinned(pinned) => pinned == skill,
+            ConfiguredSkill::Named(word) => skill.is_meant_by(word),
+        }
     }
 }
 
@@ -125,26 +131,44 @@ mod tests {
 
     #[test]
     fn values_are_of_one_skill() {
-        let config = |namespace: Option<&str>, name: &str, value: &str| SkillConfig {
+        let id = |namespace: &str, name: &str| SkillRef {
+            namespace: namespace.to_owned(),
             name: name.to_owned(),
-            namespace: namespace.map(str::to_owned),
+        };
+        let config = |skill: ConfiguredSkill, value: &str| SkillConfig {
+            skill,
             entries: vec![entry("a", ConfigSource::Value(value.to_owned()))],
         };
+        let named = |word: &str| ConfiguredSkill::Named(word.to_owned());
+        let pinned = |namespace: &str| ConfiguredSkill::Pinned(id(namespace, "web"));
         let configs = [
-            config(Some("team"), "web", "1"),
-            config(None, "web", "2"),
-            config(Some("x"), "web", "3"),
+            config(pinned("team"), "1"),
+            config(pinned("uploads"), "2"),
+            config(named("web"), "3"),
+            config(named("x/web"), "4"),
+            config(named("uploads/mine"), "5"),
         ];
-        let of = |namespace: &str, name: &str| {
-            let skill = SkillRef {
-                namespace: namespace.to_owned(),
-                name: name.to_owned(),
-            };
-            entries_for(&configs, &skill)
-        };
-        assert_eq!(of("team", "web"), [entry("a", ConfigSource::Value("2".to_owned()))]);
-        assert_eq!(of("x", "web"), [entry("a", ConfigSource::Value("3".to_owned()))]);
-        assert_eq!(of("team", "other"), []);
+        for (namespace, name, expected) in [
+            ("team", "web", Some("3")),
+            ("x", "web", Some("4")),
+            ("team", "other", None),
+            // A name of a person's choice is none of a caller's choice, and a namespace of a cluster may be called as it likes.
+            ("uploads", "web", Some("2")),
+            ("uploads-2", "web", None),
+            ("uploads", "mine", Some("5")),
+            ("uploads-2", "mine", Some("5")),
+            ("team", "mine", None),
+        ] {
+            let expected: Vec<_> = expected
+                .map(|value| entry("a", ConfigSource::Value(value.to_owned())))
+                .into_iter()
+                .collect();
+            assert_eq!(
+                entries_for(&configs, &id(namespace, name)),
+                expected,
+                "{namespace}/{name}"
+            );
+        }
     }
 
     #[test]

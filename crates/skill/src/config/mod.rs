@@ -17,7 +17,7 @@ mod value;
 
 pub use declared::MAX_PARAMS;
 pub(crate) use declared::{notes, refusal};
-pub use entry::{ConfigEntry, ConfigSource, SkillConfig, entries_for, overlay, variable};
+pub use entry::{ConfigEntry, ConfigSource, ConfiguredSkill, SkillConfig, entries_for, overlay, variable};
 pub use param::ConfigParam;
 pub use resolve::{CONFIG_VARIABLE, ToolConfig, elsewhere, plain_secrets, problems, resolve, undeclared};
 pub use value::{check, read};
