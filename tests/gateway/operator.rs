@@ -83,6 +83,21 @@ async fn with_the_operators_key_only_models_are_asked_and_the_rest_is_refused_by
         ),
         ("GET /v1beta/cachedContents", "x-goog-api-key: k\r\n", "\"error\":{"),
         (
+            "GET /v1beta/models/g/operations",
+            "x-goog-api-key: k\r\n",
+            "\"error\":{",
+        ),
+        (
+            "GET /v1beta/models/g/operations/o",
+            "x-goog-api-key: k\r\n",
+            "\"error\":{",
+        ),
+        (
+            "GET /v1/models/claude/more",
+            "anthropic-version: 2023-06-01\r\n",
+            "\"type\":\"error\"",
+        ),
+        (
             "POST /other/v1/chat/completions",
             "content-length: 0\r\n",
             "\"error\":{\"message\":",

@@ -90,13 +90,13 @@ pub(crate) fn is_model_request(api: Api, method: &Method, path: &str) -> bool {
                     path,
                     "/chat/completions" | "/responses" | "/responses/compact" | "/responses/input_tokens"
                 ),
-                Method::GET => is_models(path),
+                Method::GET => model_of(path).is_some(),
                 _ => false,
             }
         }
         Api::Anthropic => match *method {
             Method::POST => matches!(path, "/v1/messages" | "/v1/messages/count_tokens"),
-            Method::GET => path.strip_prefix("/v1").is_some_and(is_models),
+            Method::GET => path.strip_prefix("/v1").is_some_and(is_one_segment),
             _ => false,
         },
         Api::Gemini => {
@@ -106,19 +106,25 @@ pub(crate) fn is_model_request(api: Api, method: &Method, path: &str) -> bool {
             let Some(path) = path else { return false };
             match *method {
                 Method::POST => path.strip_prefix("/models/").is_some_and(is_gemini_call),
-                Method::GET => is_models(path),
+                Method::GET => is_one_segment(path),
                 _ => false,
             }
         }
     }
 }
 
-/// `/models` or `/models/{id}`. An id may be of several segments, as in `/models/org/name`.
-fn is_models(path: &str) -> bool {
-    path == "/models"
-        || path
-            .strip_prefix("/models/")
-            .is_some_and(|id| !id.is_empty() && !id.contains(':'))
+/// The id in `/models/{id}`, empty for `/models`. At servers of OpenAI's API it may be of several segments, as in `/models/org/name`.
+fn model_of(path: &str) -> Option<&str> {
+    if path == "/models" {
+        return Some("");
+    }
+    let id = path.strip_prefix("/models/")?;
+    (!id.is_empty() && !id.contains(':')).then_some(id)
+}
+
+/// `/models` or `/models/{id}`, where what is behind an id is no part of it: Gemini has the operations of a model there.
+fn is_one_segment(path: &str) -> bool {
+    model_of(path).is_some_and(|id| !id.contains(['/', '%']))
 }
 
 fn is_gemini_call(model: &str) -> bool {
@@ -161,6 +167,8 @@ mod tests {
             (Api::OpenAi, &post, "/openai/deployments/d/chat/completions", false),
             (Api::OpenAi, &get, "/v1/models", true),
             (Api::OpenAi, &get, "/v1/models/gpt-x", true),
+            (Api::OpenAi, &get, "/v1/models/org/name", true),
+            (Api::OpenAi, &get, "/v1/models/org%2Fname", true),
             (Api::OpenAi, &delete, "/v1/models/ft:gpt-x", false),
             (Api::OpenAi, &get, "/v1/chat/completions", false),
             (Api::OpenAi, &get, "/v1/files", false),
@@ -173,7 +181,9 @@ mod tests {
             (Api::OpenAi, &post, "/elsewhere/v1/chat/completions", false),
             (Api::Anthropic, &post, "/v1/messages", true),
             (Api::Anthropic, &post, "/v1/messages/count_tokens", true),
+            (Api::Anthropic, &get, "/v1/models", true),
             (Api::Anthropic, &get, "/v1/models/claude", true),
+            (Api::Anthropic, &get, "/v1/models/claude/more", false),
             (Api::Anthropic, &post, "/v1/messages/batches", false),
             (Api::Anthropic, &get, "/v1/files", false),
             (Api::Anthropic, &get, "/v1/skills", false),
@@ -181,6 +191,10 @@ mod tests {
             (Api::Gemini, &post, "/v1beta/models/g:streamGenerateContent", true),
             (Api::Gemini, &post, "/v1/models/g:countTokens", true),
             (Api::Gemini, &get, "/v1beta/models", true),
+            (Api::Gemini, &get, "/v1beta/models/g", true),
+            (Api::Gemini, &get, "/v1beta/models/g/operations", false),
+            (Api::Gemini, &get, "/v1beta/models/g/operations/o", false),
+            (Api::Gemini, &get, "/v1beta/models/g%2Foperations%2Fo", false),
             (Api::Gemini, &post, "/v1beta/models/g:batchGenerateContent", false),
             (Api::Gemini, &post, "/v1beta/cachedContents", false),
             (Api::Gemini, &get, "/v1beta/files", false),
