@@ -19,7 +19,7 @@ use knack_serving::bodies::HeldBody;
 use knack_serving::probes::Probes;
 use knack_serving::sources::Sources;
 use knack_serving::{Bounds, Serving, Stop, Stopping, serve};
-use knack_vocabulary::TOKEN_AUDIENCE;
+use knack_vocabulary::{HEADER_CLIENT, TOKEN_AUDIENCE};
 use kube::Client;
 use kube::core::DeserializeGuard;
 use tokio::net::TcpListener;
@@ -250,6 +250,11 @@ async fn posted(
         )));
     }
     let (parts, body) = request.into_parts();
+    // A gateway names a client with each request that it sends on for one: no client may post as the gateway.
+    if parts.headers.contains_key(HEADER_CLIENT) {
+        let text = format!("requests with the header {HEADER_CLIENT} are answered by the Skills APIs only");
+        return Ok(Err((StatusCode::FORBIDDEN, text.into())));
+    }
     let caller = authenticate(&state.callers, &parts).await?;
     if !state.settings.serves(&caller.namespace) {
         let text = format!("this installation does not serve namespace {}", caller.namespace);

@@ -282,6 +282,7 @@ impl Installation {
                 .unwrap(),
             url: self.url(),
             token: self.token(place, account, "knack").await,
+            client: None,
         }
     }
 

@@ -367,6 +367,18 @@ fn gateways_report_runs_of_their_own_account_and_the_history_outlives_the_regist
             ["c"],
             "no right on skills is needed for what is one's own, and no id takes another's place"
         );
+        // What a gateway sends on for one of its clients is that client's alone, and nothing that a gateway says of itself.
+        for (client, expected) in [("11", vec!["a"]), ("22", vec!["b"]), ("33", vec![])] {
+            let client = team.for_client(client);
+            assert_eq!(ids(&client).await, expected, "{:?}", client.client);
+            for path in [path, "/knack/v1/executions/claims", "/knack/v1/files"] {
+                let refused = client
+                    .send(Dialect::OpenAi, "POST", path, Some(report("e", "11")))
+                    .await;
+                assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}: {}", refused.text());
+            }
+        }
+        assert_eq!(ids(&team).await, ["b", "a"], "nothing was added");
         let other = stranger
             .send(Dialect::OpenAi, "GET", "/api/skills/executions/a", None)
             .await;

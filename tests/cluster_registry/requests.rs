@@ -77,12 +77,21 @@ pub(crate) struct Program {
     pub(crate) http: reqwest::Client,
     pub(crate) url: String,
     pub(crate) token: String,
+    /// The client whose request it is, as a gateway says it.
+    pub(crate) client: Option<&'static str>,
 }
 
 impl Program {
     pub(crate) fn with_token(&self, token: &str) -> Self {
         Self {
             token: token.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn for_client(&self, client: &'static str) -> Self {
+        Self {
+            client: Some(client),
             ..self.clone()
         }
     }
@@ -104,6 +113,9 @@ impl Program {
                 .header("x-api-key", &self.token)
                 .header("anthropic-version", "2023-06-01"),
         };
+        if let Some(client) = self.client {
+            request = request.header("x-knack-client", client);
+        }
         request = match sent {
             None => request,
             Some(Sent::Json(value)) => request

@@ -132,6 +132,12 @@ async fn runs_are_reported_to_the_history_and_each_client_asks_for_its_own() {
     assert_eq!(of(2), reported[0]["caller"], "the same client");
     assert!(of(1) != of(2), "another credential");
 
+    // An argument is a part of the path, and leads to no other one.
+    let enable = json!({"name": "omniroute_skills_enable", "arguments": {"skillId": "..", "enabled": true}});
+    let (_, called) = ask(&gateway, "tools/call", &enable).await;
+    assert_eq!(called["result"]["isError"], true, "{called}");
+    assert!(called.to_string().contains("has a dot segment"), "{called}");
+
     programs_run_tools_here(&gateway, &hub, &base).await;
 }
 

@@ -5,7 +5,10 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use knack_registry::REPORT_PATH;
+use knack_vocabulary::HEADER_CLIENT;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use super::gateway::{Gateway, client};
 use super::saved_catalog::{Model, chat, cluster, until};
@@ -48,6 +51,13 @@ impl Asked {
         all.into_iter()
             .filter(|(asked, ..)| asked.contains("/skills"))
             .collect()
+    }
+
+    /// Whether anything came to the registry, for its Skills APIs or for gateways.
+    fn has_any(&self) -> bool {
+        let all = self.0.lock().unwrap();
+        all.iter()
+            .any(|(asked, ..)| asked.contains("skills") || asked.contains("/knack/"))
     }
 }
 
@@ -209,4 +219,125 @@ async fn a_caller_that_floods_the_registry_through_a_gateway_leaves_the_others_t
         assert!(message.starts_with("Too many changes by this caller"), "{body}");
     }
     assert_eq!(send("another").await.status(), 200);
+}
+
+/// Sends a path as written, and reads status and body: an HTTP library would resolve its dot segments.
+async fn raw(gateway: &Gateway, line: &str) -> (u16, String) {
+    let address = gateway.url.trim_start_matches("http://").trim_end_matches("/v1");
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let head = format!("{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    (status, body.to_owned())
+}
+
+#[tokio::test]
+async fn a_path_that_would_be_another_one_at_the_registry_is_refused_and_not_sent_on() {
+    let relay = Relay::start("the gateway's own").await;
+    for (line, api) in [
+        ("GET /api/skills/./executions", "omniroute"),
+        ("GET /api/skills/x/../executions?limit=100", "omniroute"),
+        ("GET /api/skills/%2e/executions", "omniroute"),
+        ("GET /api/skills/x/%2E%2e/executions", "omniroute"),
+        ("GET /api/skills/x/.%2E/executions/req", "omniroute"),
+        ("GET /api/skills/x\\..\\executions", "omniroute"),
+        ("GET /api/skills\\executions", ""),
+        ("POST /api/skills/../../knack/v1/executions", "omniroute"),
+        ("POST /api/skills/../../knack/v1/executions/claims", "omniroute"),
+        ("POST /api/v1/skills/../../../knack/v1/files", "agent flow"),
+        ("POST /v1/skills/skill_knack_1/..\\..\\..\\knack/v1/files", "openai"),
+        ("PUT /v1/skills/../api/skills/x", "omniroute"),
+    ] {
+        let (status, body) = raw(&relay.gateway, line).await;
+        assert_eq!(status, 400, "{line}: {body}");
+        let body: Value = serde_json::from_str(&body).unwrap();
+        let message = match api {
+            "agent flow" => &body["detail"]["message"],
+            "omniroute" => &body["error"],
+            _ => &body["error"]["message"],
+        };
+        let message = message.as_str().unwrap_or_else(|| panic!("{line}: {body}"));
+        assert!(
+            message.contains("has a dot segment") || message.contains("has a backslash"),
+            "{message}"
+        );
+    }
+    assert!(!relay.hub.asked.has_any(), "it was sent on");
+    // What no API has is answered here, too.
+    for (line, expected) in [
+        ("GET /api/skills/x/executions", 404),
+        ("PATCH /api/skills", 404),
+        ("PATCH /api/v1/skills/a", 404),
+        ("PUT /v1/skills", 405),
+        ("PUT /v1/skills/litellm_skill_1", 405),
+    ] {
+        let (status, body) = raw(&relay.gateway, line).await;
+        assert_eq!(status, expected, "{line}: {body}");
+    }
+    assert!(!relay.hub.asked.has_any(), "it was sent on");
+}
+
+/// With the gateway's token alone the registry would show what all of its clients have.
+#[tokio::test]
+async fn the_registry_is_told_whose_request_each_is() {
+    let relay = Relay::start("the gateway's own").await;
+    let base = relay.gateway.url.trim_end_matches("/v1");
+    let mut clients = Vec::new();
+    for (method, path) in [
+        ("GET", "/api/skills/executions"),
+        ("GET", "/api/skills/executions/a"),
+        ("GET", "/api/skills"),
+        ("GET", "/v1/skills"),
+        ("GET", "/api/v1/skills"),
+        ("DELETE", "/v1/skills/litellm_skill_1"),
+    ] {
+        for key in ["one", "two"] {
+            let request = client().request(method.parse().unwrap(), format!("{base}{path}"));
+            // Nobody says who somebody else is.
+            let request = request.bearer_auth(key).header(HEADER_CLIENT, "of-the-client");
+            assert_eq!(request.send().await.unwrap().status(), 200, "{method} {path}");
+        }
+        let asked = relay.hub.asked.take();
+        let told = asked
+            .iter()
+            .map(|(_, headers, _)| headers[HEADER_CLIENT].to_str().unwrap().to_owned());
+        clients.push(told.collect::<Vec<_>>());
+    }
+    assert!(clients.iter().all(|told| *told == clients[0]), "{clients:?}");
+    let [one, two] = &clients[0][..] else {
+        panic!("{clients:?}")
+    };
+    assert!(one != two && one.len() == 64 && two.len() == 64, "{one} {two}");
+}
+
+/// Another change comes first, and ends no wait.
+#[tokio::test]
+async fn an_upload_is_there_for_the_next_request_whatever_else_changes_meanwhile() {
+    let relay = Relay::start("the gateway's own").await;
+    let (gateway, hub) = (&relay.gateway, &relay.hub);
+    until("the first text is served", async || {
+        chat(gateway).await.contains("Say larches.")
+    })
+    .await;
+    for attempt in 0.. {
+        assert!(attempt < ATTEMPTS, "no upload is shown within {SHOWN_WITHIN:?}");
+        let (id, word) = (format!("skill_knack_{attempt}"), format!("rowans-{attempt}"));
+        let other = async {
+            tokio::time::sleep(ON_THE_WAY / 3).await;
+            hub.skill(&format!("elms-{attempt}"));
+        };
+        let body = format!("{id} {word}");
+        let begun = Instant::now();
+        let (answer, ()) = tokio::join!(ask(gateway, "POST", "/v1/skills", false, &body), other);
+        let took = begun.elapsed();
+        assert_eq!((answer.0, answer.2), (200, format!("{{\"id\":\"{id}\"}}")));
+        let said = chat(gateway).await;
+        if said.contains(&format!("Say {word}.")) && took < SHOWN_WITHIN {
+            break;
+        }
+        assert!(took >= SHOWN_WITHIN, "the next request has it: {said}");
+    }
 }

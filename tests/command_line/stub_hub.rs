@@ -16,9 +16,10 @@ use knack_hub_api::{
     CatalogLine, ContentFile, ContentIndex, Hello, HubRefusal, Overrides, PROTOCOL, RefusalCode, Removed, SkillLine,
     Synced,
 };
-use knack_registry::REPORT_PATH;
+use knack_registry::{ID_PREFIX, REPORT_PATH};
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -46,6 +47,8 @@ pub(crate) fn authority() -> (String, TlsAcceptor) {
 #[derive(Debug, Clone, Default)]
 struct Catalog {
     versions: Vec<BTreeMap<String, SkillFile>>,
+    /// Ids that the last version has of the registry.
+    ids: Option<Vec<String>>,
     is_removed: bool,
     /// Why nobody gets it.
     refused: Option<HubRefusal>,
@@ -78,7 +81,10 @@ impl Catalog {
                 resource_version: resource_version.clone(),
                 digest: tree::digest(files),
                 created: 0,
-                overrides: Overrides::default(),
+                overrides: Overrides {
+                    ids: self.ids.clone(),
+                    ..Overrides::default()
+                },
                 upload: None,
                 withheld_tools: Vec::new(),
             }))
@@ -161,7 +167,7 @@ impl Hub {
 
     /// Another version of the skill, whose instructions are this text.
     pub(crate) fn skill(&self, text: &str) {
-        add(&self.catalog, text);
+        add(&self.catalog, text, None);
     }
 
     /// From now on clients are refused, or served again.
@@ -192,8 +198,8 @@ impl Hub {
     }
 }
 
-/// Another version of the skill.
-fn add(catalog: &watch::Sender<Catalog>, text: &str) {
+/// Another version of the skill, with an id of the registry or without.
+fn add(catalog: &watch::Sender<Catalog>, text: &str, id: Option<&str>) {
     let document = format!("---\nname: steady\ndescription: Speaks of {text}.\n---\nSay {text}.\n");
     let file = |bytes: &[u8]| SkillFile {
         bytes: Arc::from(bytes),
@@ -203,10 +209,14 @@ fn add(catalog: &watch::Sender<Catalog>, text: &str) {
         ("SKILL.md".to_owned(), file(document.as_bytes())),
         ("notes/more.txt".to_owned(), file(b"more")),
     ]);
-    catalog.send_modify(|catalog| catalog.versions.push(files));
+    catalog.send_modify(|catalog| {
+        catalog.versions.push(files);
+        catalog.ids = id.map(|id| vec![id.to_owned()]);
+    });
 }
 
-/// The registry: says what it got. What is posted is the next version of the skill, which the hub has some time later.
+/// The registry: says what it got. What is posted is the next version of the skill, which the hub has some time later; behind an id
+/// its answer has the id.
 async fn registry(request: axum::extract::Request, asked: Asked, catalog: watch::Sender<Catalog>) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
@@ -228,10 +238,18 @@ async fn registry(request: axum::extract::Request, asked: Asked, catalog: watch:
     }
     if parts.method == http::Method::POST {
         let text = String::from_utf8(body.to_vec()).unwrap();
+        let (id, text) = match text.split_once(' ') {
+            Some((id, text)) if id.starts_with(ID_PREFIX) => (Some(id.to_owned()), text.to_owned()),
+            _ => (None, text),
+        };
+        let answer = id.as_ref().map(|id| axum::Json(json!({"id": id})));
         tokio::spawn(async move {
             tokio::time::sleep(ON_THE_WAY).await;
-            add(&catalog, &text);
+            add(&catalog, &text, id.as_deref());
         });
+        if let Some(answer) = answer {
+            return answer.into_response();
+        }
     }
     ([("x-of-the-registry", "yes")], told).into_response()
 }

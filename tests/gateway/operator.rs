@@ -117,6 +117,7 @@ async fn with_the_operators_key_only_models_are_asked_and_the_rest_is_refused_by
         "GET /v1/models/%2e%2e/files",
         "GET /v1/models/..%2ffiles",
         "GET /v1/models/%252E%252E/files",
+        "GET /v1/models\\gpt-x",
     ] {
         assert!(raw(&knack, line, "").await.starts_with("HTTP/1.1 400"), "{line}");
     }

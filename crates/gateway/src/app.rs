@@ -9,13 +9,14 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use http::StatusCode;
+use knack_registry::{Denial, deny};
 use knack_wire::{Fault, Route, route};
 
 use super::state::{Gateway, HostPolicy};
 use crate::files::user_files;
-use crate::http_server::fault::{error_format, fault, named};
+use crate::http_server::fault::{error_format, fault, log_refusal, named};
 use crate::http_server::request_id::RequestId;
-use crate::http_server::{host_guard, own_routes};
+use crate::http_server::{host_guard, own_routes, request_path};
 use crate::model_calls::{model, stored};
 use crate::providers::provider::Api;
 use crate::runs::run_route;
@@ -105,6 +106,10 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
             error_format(&request),
         );
     }
+    // Before the first who judges a path, and sends it on.
+    if let Some(why) = request_path::refusal(path) {
+        return refuse_path(&gateway, &request, why);
+    }
     if let Some(call) = user_files::route(
         request.method(),
         request.uri(),
@@ -144,5 +149,24 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
     match model {
         Some(found) => Box::pin(model::serve(gateway, found, request)).await,
         None => Box::pin(stored::pass(gateway, api, request)).await,
+    }
+}
+
+/// 400, in the shape of the API that the path is of.
+fn refuse_path(gateway: &Gateway, request: &Request, why: String) -> Response {
+    let (method, uri, headers) = (request.method(), request.uri(), request.headers());
+    let skills = gateway.uploads.as_ref();
+    let call = skills.and_then(|_| knack_registry::route(method, uri.path(), uri.query(), headers));
+    let refused = Fault {
+        retry: false,
+        ..Fault::new(400, why)
+    };
+    match call {
+        Some(call) => {
+            let request_id = RequestId::find(request.extensions());
+            log_refusal(&refused, request_id.as_str());
+            deny(&call, Denial::Invalid, refused.message, None, request_id.as_str()).map(Body::from)
+        }
+        None => fault(&refused, error_format(request)),
     }
 }

@@ -51,6 +51,13 @@ impl AgentFlow {
     }
 }
 
+/// The refusal of a path or method that is not there.
+pub(crate) fn unknown() -> Refusal {
+    let text = "Supported: GET and POST /api/v1/skills, GET, PUT and DELETE /api/v1/skills/{name}, and POST \
+                /api/v1/skills/{name}/run.";
+    Refusal::new(RefusalKind::NotFound, "path", text)
+}
+
 pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body: &Bytes) -> Result<Answer, Refusal> {
     match call {
         AgentFlow::Create => {
@@ -106,12 +113,7 @@ pub(crate) async fn call(store: &dyn Store, owner: &Owner, call: AgentFlow, body
                 ),
             ))
         }
-        AgentFlow::Unknown => Err(Refusal::new(
-            RefusalKind::NotFound,
-            "path",
-            "Supported: GET and POST /api/v1/skills, GET, PUT and DELETE /api/v1/skills/{name}, and POST \
-             /api/v1/skills/{name}/run.",
-        )),
+        AgentFlow::Unknown => Err(unknown()),
     }
 }
 

@@ -65,7 +65,7 @@ pub use page::{Page, Paged};
 pub use query::parameters;
 pub use reader::Reader;
 pub use report::{CLAIM_EVERY, CLAIM_PATH, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
-pub use response::{Denial, deny, no_such_path, refuse};
+pub use response::{Denial, deny, no_such_path, refuse, refuse_unknown};
 pub use route::{ApiCall, BETA as SKILLS_BETA, Dialect, Operation, route};
 pub use service::{ApiRequest, Registry, execute_shared};
 pub use store::{Store, document};

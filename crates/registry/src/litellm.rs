@@ -65,6 +65,12 @@ impl LiteLlm {
     }
 }
 
+/// The refusal of a path or method that is not there.
+pub(crate) fn unknown() -> Refusal {
+    let text = "LiteLLM's API has no versions and does not support this method; supported: POST and GET /v1/skills, and GET and DELETE /v1/skills/{id}";
+    Refusal::new(RefusalKind::NotAllowed, "", text)
+}
+
 /// Answers a call of `owner`.
 pub(crate) async fn call(
     (store, reader): (&dyn Store, &Reader),
@@ -94,10 +100,7 @@ pub(crate) async fn call(
             deleted.map_err(|error| refused(error, &id))?;
             json!({"id": id, "type": "skill_deleted"})
         }
-        LiteLlm::Unknown => {
-            let text = "LiteLLM's API has no versions and does not support this method; supported: POST and GET /v1/skills, and GET and DELETE /v1/skills/{id}";
-            return Err(Refusal::new(RefusalKind::NotAllowed, "", text));
-        }
+        LiteLlm::Unknown => return Err(unknown()),
     };
     Ok((200, Some(done)))
 }

@@ -111,6 +111,11 @@ impl OmniRoute {
     }
 }
 
+/// The refusal of a path or method that is not there.
+pub(crate) fn unknown() -> Refusal {
+    Refusal::new(RefusalKind::NotFound, "", NOT_HERE)
+}
+
 /// Answers a call of `owner`, beside whose skills the shared ones are.
 pub(crate) async fn call(
     (store, reader, catalogs): (&dyn Store, &Reader, Option<&Catalogs>),
@@ -153,7 +158,7 @@ pub(crate) async fn call(
             let text = "Skills execution is disabled: nothing is run here";
             return Err(Refusal::new(RefusalKind::Unavailable, "", text));
         }
-        OmniRoute::Unknown => return Err(Refusal::new(RefusalKind::NotFound, "", NOT_HERE)),
+        OmniRoute::Unknown => return Err(unknown()),
     };
     Ok((200, Some(done)))
 }

@@ -5,8 +5,11 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_skill::agent_flow::ApiError;
 use serde_json::Value;
 
+use crate::agent_flow::AgentFlow;
 use crate::answer::{Answer, ApiOutcome, Refusal, RefusalKind};
-use crate::route::{ApiCall, BETA, Dialect, route};
+use crate::litellm::LiteLlm;
+use crate::omniroute::OmniRoute;
+use crate::route::{ApiCall, BETA, Dialect, Operation, route};
 use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 
 const JSON: &str = "application/json";
@@ -43,6 +46,24 @@ pub fn no_such_path(
         Some(call) => refuse_call(&call, refusal, request_id),
         None => respond(Dialect::of(headers, BETA), Err(refusal), request_id),
     }
+}
+
+/// The answer to a call of a path or method that its API does not have; `None`: it has them.
+pub fn refuse_unknown(call: &ApiCall, request_id: &str) -> Option<Response<Bytes>> {
+    let refusal = match call {
+        ApiCall::Skills(_, Operation::NotAllowed) => not_allowed(),
+        ApiCall::AgentFlow(AgentFlow::Unknown) => agent_flow::unknown(),
+        ApiCall::OmniRoute(OmniRoute::Unknown) => omniroute::unknown(),
+        ApiCall::LiteLlm(LiteLlm::Unknown) => litellm::unknown(),
+        _ => return None,
+    };
+    Some(refuse_call(call, refusal, request_id))
+}
+
+/// The refusal of a method that a vendor's API does not have on a path.
+pub(crate) fn not_allowed() -> Refusal {
+    let text = "The Skills API has no such method on this path; docs/registry.md lists what it has.";
+    Refusal::new(RefusalKind::NotAllowed, "", text)
 }
 
 /// The answer to a call that is refused, in its dialect. `retry_after`: seconds.

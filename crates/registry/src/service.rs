@@ -19,7 +19,7 @@ use crate::model::{Owner, SkillEntry, Version};
 use crate::omniroute::{Claims, ExecutionContext, Repeats, Runs, RunsInProgress, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
-use crate::response::{respond, respond_json};
+use crate::response::{not_allowed, respond, respond_json};
 use crate::route::{ApiCall, Dialect, Operation};
 use crate::store::Store;
 use crate::upload::Form;
@@ -272,11 +272,7 @@ impl Registry {
                 let number = version(&entry, &word)?.number;
                 self.zip(owner, &entry, number).await
             }
-            Operation::NotAllowed => Err(Refusal::new(
-                RefusalKind::NotAllowed,
-                "",
-                "The Skills API has no such method on this path; docs/registry.md lists what it has.",
-            )),
+            Operation::NotAllowed => Err(not_allowed()),
         }
     }
 

@@ -176,6 +176,6 @@ pub const KEY_HUB_CA: &str = "ca.crt";
 pub const CLIENT_TOKEN_AUDIENCE: &str = "knack-gateway";
 /// Request header in which a client of a shared gateway may show its token, if its API key has another use.
 pub const HEADER_CLIENT_TOKEN: &str = "x-knack-token";
-/// Request header with the client's identity, set by a shared gateway behind its own check; never accepted from
-/// outside.
+/// Request header with the client's identity, set by a shared gateway behind its own check, and by each gateway where it sends a
+/// client's request on to the registry; never accepted from outside.
 pub const HEADER_CLIENT: &str = "x-knack-client";

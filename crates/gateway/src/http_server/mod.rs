@@ -6,4 +6,5 @@ pub mod host_guard;
 pub(crate) mod own_routes;
 pub(crate) mod probing;
 pub mod request_id;
+pub(crate) mod request_path;
 pub mod server;

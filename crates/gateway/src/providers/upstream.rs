@@ -167,7 +167,7 @@ impl Upstreams {
         self.scope == KeyScope::Models && self.bases.load()[&api].key.is_some()
     }
 
-    /// Whether a request may go to this API. Errors (400, 403, 502): the text names what is refused.
+    /// Whether a request may go to this API. Errors (403, 502): the text names what is refused.
     pub(crate) fn admit(&self, api: Api, method: &Method, path: &str) -> Result<(), Fault> {
         let refused = |status, message| Fault {
             retry: false,
@@ -180,12 +180,6 @@ impl Upstreams {
                 format!(
                     "KNACK_UPSTREAM_{variable} of this gateway cannot be used as a base URL, so nothing is sent; its log says why."
                 ),
-            ));
-        }
-        if operator_key::has_dot_segment(path) {
-            return Err(refused(
-                400,
-                format!("The path {path} has a dot segment; send the path without dot segments."),
             ));
         }
         if self.is_restricted(api) && !operator_key::is_model_request(api, method, path) {

@@ -16,9 +16,13 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_hub_api::client::{HubClient, HubError};
 use knack_registry::{
-    ApiCall, ApiRequest, Claims, Denial, History, OmniRoute, Owner, REPEAT_HEADER, deny, execute_shared, route,
+    AgentFlow, ApiCall, ApiRequest, Claims, Denial, History, LiteLlm, OmniRoute, Operation, Owner, REPEAT_HEADER, deny,
+    execute_shared, refuse_unknown, route,
 };
+use knack_skill::ids::versioned;
+use knack_trust::read_answer;
 use knack_vocabulary::HEADER_CLIENT;
+use serde_json::Value;
 
 use super::skill_calls::{SkillCalls, SkillPaces};
 use super::uploads::Uploads;
@@ -26,6 +30,7 @@ use crate::callers::caller::{self, CallerSecret};
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::http_server::fault::RETRY_AFTER_SECONDS;
 use crate::http_server::request_id::RequestId;
+use crate::http_server::request_path;
 use crate::providers::forwarded_headers::{credential_parameter, forward_response_headers};
 use crate::runs::ad_hoc::AdHocRuns;
 use crate::runs::claims::ReportedClaims;
@@ -39,6 +44,8 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 const SHOWN_CHECK: Duration = Duration::from_millis(50);
 /// Longest pause between two parts of an answer: the registry reads files of a skill at once.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Longest answer to a change that is read for the id in it: those with one have a few hundred bytes, and a description.
+const READ_MAX_BYTES: usize = 64 << 10;
 /// The headers that the registry reads of a request. All others stay here: above all those that are or may be a credential.
 const FORWARDED: [&str; 5] = [
     "accept",
@@ -128,19 +135,16 @@ impl Relay {
     }
 
     async fn call(&self, call: &ApiCall, parts: &Parts, body: Bytes) -> Response<Body> {
-        let before = self.catalog.current().revision.clone();
+        let before = self.catalog.current();
         let path = path_and_query(&parts.uri);
         let mut headers = forwarded(&parts.headers);
-        if matches!(
-            call,
-            ApiCall::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_))
-        ) && let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str())
-        {
-            // Of this gateway's executions those of this client.
-            headers.insert(HeaderName::from_static(HEADER_CLIENT), client);
-        }
+        // With the gateway's token alone it would be a request of the gateway itself, which has the runs and files of all clients.
+        let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str()) else {
+            return unavailable(call, &"the client's identity is no header", parts);
+        };
+        headers.insert(HeaderName::from_static(HEADER_CLIENT), client);
         let sent = self.client.relay(parts.method.clone(), &path, headers, body);
-        let answer = match sent.await {
+        let mut answer = match sent.await {
             Ok(answer) if answer.status() != StatusCode::UNAUTHORIZED => answer,
             // It is the gateway's token that was refused; the client could do nothing about a 401.
             Ok(_) => return unavailable(call, &"the registry does not accept the token of this gateway", parts),
@@ -148,32 +152,57 @@ impl Relay {
             Err(HubError::Unreachable(cause) | HubError::Broken(cause)) => return unavailable(call, &cause, parts),
             Err(error) => return unavailable(call, &error, parts),
         };
-        if answer.status().is_success() && parts.method != Method::GET && parts.method != Method::HEAD {
-            self.shown_since(&before).await;
-        }
         let mut response = Response::new(Body::empty());
         *response.status_mut() = answer.status();
         *response.headers_mut() = forward_response_headers(answer.headers());
         if let Some(length) = answer.headers().get(header::CONTENT_LENGTH) {
             response.headers_mut().insert(header::CONTENT_LENGTH, length.clone());
         }
-        *response.body_mut() = Body::from_stream(parts_of(answer));
+        if !answer.status().is_success() || matches!(parts.method, Method::GET | Method::HEAD) {
+            *response.body_mut() = Body::from_stream(parts_of(answer));
+            return response;
+        }
+        // A long answer, as of a SKILL.md, names no id.
+        let is_short = answer
+            .content_length()
+            .is_some_and(|bytes| bytes <= READ_MAX_BYTES as u64);
+        let mut change = None;
+        if is_short {
+            match tokio::time::timeout(SILENCE_MAX, read_answer(&mut answer, READ_MAX_BYTES)).await {
+                Ok(Ok(bytes)) => {
+                    change = Change::of(call, &bytes);
+                    *response.body_mut() = Body::from(bytes);
+                }
+                Ok(Err(error)) => return unavailable(call, &error, parts),
+                Err(_) => return unavailable(call, &silence(), parts),
+            }
+        } else {
+            *response.body_mut() = Body::from_stream(parts_of(answer));
+        }
+        self.shown(change.as_ref(), &before).await;
         response
     }
 
-    /// Waits until the catalog is another one than it was, within a bound.
-    async fn shown_since(&self, before: &str) {
+    /// Waits until the catalog has a change, within a bound; where it is not known what to look for, until the catalog is another one
+    /// than `before`.
+    async fn shown(&self, change: Option<&Change>, before: &Snapshot) {
+        // What was there before does not say that there is a new version of it.
+        let change = change.filter(|change| !change.is_in(before));
         let shown = async {
             loop {
                 let current = self.catalog.current();
+                let is_there = match change {
+                    Some(change) => change.is_in(&current),
+                    None => current.revision != before.revision,
+                };
                 // Without a catalog there is nothing to wait for.
-                if current.absent.is_some() || current.revision != before {
+                if current.absent.is_some() || is_there {
                     break;
                 }
                 tokio::time::sleep(SHOWN_CHECK).await;
             }
         };
-        // A change that the catalog does not show, of a title, waits for the whole time.
+        // A change that the catalog does not show waits for the whole time: of a title, or of a skill that this runtime does not select.
         let _ = tokio::time::timeout(SHOWN_WITHIN, shown).await;
     }
 }
@@ -205,6 +234,15 @@ impl Uploads for Relay {
                 Ok(admitted) => admitted,
                 Err(refused) => return (*refused).map(Body::from),
             };
+            // MCP's tools for skills make paths of their arguments.
+            if let Some(why) = request_path::refusal(parts.uri.path()) {
+                let request_id = RequestId::of(&parts.extensions);
+                return deny(&call, Denial::Invalid, why, None, &request_id).map(Body::from);
+            }
+            // It is answered here: the registry is asked for nothing that this gateway does not know.
+            if let Some(refused) = refuse_unknown(&call, RequestId::find(&parts.extensions).as_str()) {
+                return refused.map(Body::from);
+            }
             match call {
                 ApiCall::OmniRoute(OmniRoute::Execute) => self.execute(call, parts, body).await,
                 call => self.call(&call, parts, body).await,
@@ -252,6 +290,54 @@ fn path_and_query(uri: &Uri) -> String {
     format!("{}?{}", uri.path(), pairs.join("&"))
 }
 
+fn silence() -> String {
+    format!("no data was received for {} s", SILENCE_MAX.as_secs())
+}
+
+/// A change of a skill, by a name or an id in the catalog.
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    /// A skill has it from now on.
+    Made(String),
+    /// No skill has it.
+    Gone(String),
+}
+
+impl Change {
+    /// What was changed, by the call and its answer; `None`: they name no skill, or one that stays.
+    fn of(call: &ApiCall, answer: &[u8]) -> Option<Self> {
+        let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+        let text = |member: &str| answer.get(member)?.as_str();
+        match call {
+            ApiCall::Skills(_, Operation::DeleteVersion(id, _)) => Some(Self::Gone(versioned(id, text("id")?))),
+            ApiCall::Skills(_, Operation::Delete(id))
+            | ApiCall::LiteLlm(LiteLlm::Delete(id))
+            | ApiCall::OmniRoute(OmniRoute::Delete(id))
+            | ApiCall::AgentFlow(AgentFlow::Delete(id)) => Some(Self::Gone(id.clone())),
+            ApiCall::Skills(_, Operation::CreateVersion(id)) => Some(Self::Made(versioned(id, text("id")?))),
+            ApiCall::Skills(_, Operation::Create)
+            | ApiCall::LiteLlm(LiteLlm::Create)
+            | ApiCall::OmniRoute(OmniRoute::Install | OmniRoute::InstallFrom(_)) => {
+                text("id").map(|id| Self::Made(id.to_owned()))
+            }
+            ApiCall::AgentFlow(AgentFlow::Create) => text("name").map(|name| Self::Made(name.to_owned())),
+            _ => None,
+        }
+    }
+
+    fn is_in(&self, snapshot: &Snapshot) -> bool {
+        let (Self::Made(reference) | Self::Gone(reference)) = self;
+        // Whether it reaches models or not.
+        let is_there = snapshot.skills.iter().any(|skill| {
+            skill.id.name == *reference
+                || [&skill.ids, &skill.object_ids]
+                    .into_iter()
+                    .any(|ids| ids.contains(reference))
+        });
+        is_there == matches!(self, Self::Made(_))
+    }
+}
+
 /// The body of an answer; it ends with an error if the registry is silent for too long.
 fn parts_of(answer: reqwest::Response) -> impl Stream<Item = Result<Bytes, HubError>> + Send + 'static {
     futures::stream::try_unfold(answer, |mut answer| async move {
@@ -259,7 +345,7 @@ fn parts_of(answer: reqwest::Response) -> impl Stream<Item = Result<Bytes, HubEr
         let broken = match next {
             Ok(Ok(part)) => return Ok(part.map(|part| (part, answer))),
             Ok(Err(error)) => error.without_url().to_string(),
-            Err(_) => format!("no data was received for {} s", SILENCE_MAX.as_secs()),
+            Err(_) => silence(),
         };
         Err(HubError::Broken(broken))
     })
@@ -308,6 +394,47 @@ mod tests {
             ),
         ] {
             assert_eq!(path_and_query(&sent.parse().unwrap()), expected, "{sent}");
+        }
+    }
+
+    #[test]
+    fn an_answer_to_a_change_says_what_the_catalog_will_have() {
+        let id = "skill_knack_1";
+        let (made, gone) = (
+            |text: &str| Some(Change::Made(text.to_owned())),
+            |text: &str| Some(Change::Gone(text.to_owned())),
+        );
+        for (method, path, answer, expected) in [
+            ("POST", "/v1/skills", r#"{"id": "skill_knack_1"}"#, made(id)),
+            ("POST", "/v1/skills", "[]", None),
+            (
+                "POST",
+                "/v1/skills/skill_knack_1/versions",
+                r#"{"id": "skver_knack_2", "skill_id": "skill_knack_1"}"#,
+                made("skill_knack_1:skver_knack_2"),
+            ),
+            ("POST", "/v1/skills/skill_knack_1", r#"{"id": "skill_knack_1"}"#, None),
+            ("DELETE", "/v1/skills/skill_knack_1", "{}", gone(id)),
+            (
+                "DELETE",
+                "/v1/skills/skill_knack_1/versions/2",
+                r#"{"id": "skver_knack_2"}"#,
+                gone("skill_knack_1:skver_knack_2"),
+            ),
+            (
+                "POST",
+                "/api/skills/install",
+                r#"{"success": true, "id": "skill_knack_1"}"#,
+                made(id),
+            ),
+            ("PUT", "/api/skills/skill_knack_1", r#"{"success": true}"#, None),
+            ("DELETE", "/api/skills/skill_knack_1", r#"{"success": true}"#, gone(id)),
+            ("POST", "/api/v1/skills", r#"{"name": "word"}"#, made("word")),
+            ("DELETE", "/api/v1/skills/word", "", gone("word")),
+        ] {
+            let method = Method::from_bytes(method.as_bytes()).unwrap();
+            let call = route(&method, path, None, &HeaderMap::new()).unwrap();
+            assert_eq!(Change::of(&call, answer.as_bytes()), expected, "{method} {path}");
         }
     }
 }

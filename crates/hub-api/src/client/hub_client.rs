@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use knack_telemetry::{TRACEPARENT, TraceContext};
 use knack_trust::{AnswerError, read_answer};
 use knack_vocabulary::HEADER_FOR;
+use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -294,7 +295,7 @@ impl HubClient {
             },
         };
         let request = client
-            .request(method, format!("{base}{path_and_query}"))
+            .request(method, address(&base, path_and_query)?)
             .header(header::AUTHORIZATION, bearer)
             .header(header::CONTENT_TYPE, "application/json")
             .header(HEADER_PROTOCOL, PROTOCOL);
@@ -373,6 +374,21 @@ impl HubClient {
     }
 }
 
+/// The address of a path at a base. Error: a URL would have another path, as by dot segments or a `\`: the request would be
+/// another one than was judged, with this caller's token.
+fn address(base: &str, path_and_query: &str) -> Result<reqwest::Url, HubError> {
+    let refused = || HubError::Configuration("a request whose path would be changed on its way is not sent".to_owned());
+    let (path, _) = path_and_query.split_once('?').unwrap_or((path_and_query, ""));
+    let url = reqwest::Url::parse(&format!("{base}{path_and_query}")).map_err(|_| refused())?;
+    // Characters that a URL only encodes stay the same.
+    let is_same = url.path() == path || percent_decode_str(url.path()).eq(percent_decode_str(path));
+    if path.starts_with('/') && is_same {
+        Ok(url)
+    } else {
+        Err(refused())
+    }
+}
+
 fn to_json(body: &impl Serialize) -> Result<Vec<u8>, HubError> {
     serde_json::to_vec(body).map_err(|error| HubError::Configuration(format!("the request cannot be written: {error}")))
 }
@@ -432,4 +448,40 @@ async fn read_bounded(mut response: reqwest::Response, max_bytes: usize) -> Resu
             AnswerError::TooLarge { limit } => HubError::Protocol(format!("a body of more than {limit} bytes")),
             AnswerError::Broken(error) => HubError::broken(error),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_that_a_url_would_change_is_not_sent() {
+        let base = "https://hub.example:8443";
+        for path in [
+            "/v1/catalog?runtime=a/b&watch=true",
+            "/api/skills/a%2F%2E%2E%2Fb",
+            "/v1/content/sha256/.hidden/a..b.txt",
+            "/api/v1/skills/\"a\"",
+            "/v1//skills",
+            "/v1/skills?path=../x\\y",
+        ] {
+            let sent = address(base, path).unwrap();
+            assert!(sent.as_str().starts_with(base), "{path}: {sent}");
+        }
+        for path in [
+            "/api/skills/./executions",
+            "/api/skills/../../knack/v1/executions?a=b",
+            "/api/skills/%2e/executions",
+            "/api/skills/x/%2E%2e/executions",
+            "/api/skills/.%2E",
+            "/api/skills/.",
+            "/api/skills\\executions",
+            "/v1/skills#x",
+            "/v1/skills/a\tb",
+            "v1/skills",
+            "@other.example/v1/skills",
+        ] {
+            assert!(matches!(address(base, path), Err(HubError::Configuration(_))), "{path}");
+        }
+    }
 }
