@@ -17,6 +17,7 @@ pub mod dev;
 mod discovery_index;
 mod environments;
 mod events;
+mod fence;
 #[cfg(test)]
 mod fixture;
 pub mod hub;

@@ -103,6 +103,7 @@ fn settings(args: ServeArgs) -> anyhow::Result<ServeSettings> {
             runtime_namespaces: set(&args.installation.runtime_namespaces),
             // It knows them itself.
             packages: false,
+            fences: false,
         },
         default_runtime: args.installation.default_runtime,
         default_image: args.installation.sandbox_image,

@@ -1,6 +1,6 @@
 //! The hub's copy of the cluster: an index fed by watch events. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use knack_api::skill::Source;
@@ -15,6 +15,7 @@ use kube::runtime::watcher::Event;
 
 use super::change_log::{Change, ChangeLog};
 use super::decoded::Undecoded;
+use super::fences::Fences;
 use crate::selection::NamespaceLabels;
 
 /// Namespace and name.
@@ -86,8 +87,8 @@ pub struct WatchedObjects<K> {
     objects: BTreeMap<ObjectKey, Arc<K>>,
     /// Lists that are being read, by what is listed (a namespace, or all).
     pending: BTreeMap<Option<String>, Listing<K>>,
-    /// Lists that were read to their end at least once.
-    complete: usize,
+    /// Lists that were read to their end at least once, by what is listed: a list that is read again is not another one.
+    complete: BTreeSet<Option<String>>,
     /// Highest resourceVersion seen, of deletions and of lists too.
     seen: String,
 }
@@ -114,7 +115,7 @@ impl<K> Default for WatchedObjects<K> {
         Self {
             objects: BTreeMap::new(),
             pending: BTreeMap::new(),
-            complete: 0,
+            complete: BTreeSet::new(),
             seen: "0".to_owned(),
         }
     }
@@ -143,7 +144,7 @@ impl<K: ServedObject> WatchedObjects<K> {
                     .retain(|(namespace, _), _| scope.is_some_and(|scope| scope != namespace));
                 self.objects.extend(listing.objects);
                 raise(&mut self.seen, Some(listing.seen));
-                self.complete += 1;
+                self.complete.insert(scope.map(str::to_owned));
                 Some(Change::All)
             }
             Event::Apply(object) if !object.is_gone() => {
@@ -201,7 +202,7 @@ impl<K: ServedObject> WatchedObjects<K> {
 
     /// Whether `lists` lists were read to their end.
     pub fn is_complete(&self, lists: usize) -> bool {
-        self.complete >= lists
+        self.complete.len() >= lists
     }
 
     /// Highest resourceVersion seen.
@@ -238,6 +239,8 @@ pub struct ClusterState {
     pub runtimes: WatchedObjects<SkillRuntime>,
     /// Labels of namespaces.
     pub namespaces: Arc<NamespaceLabels>,
+    /// The fences of runtimes.
+    pub fences: Arc<Fences>,
     /// The statuses of environments of packages.
     pub environments: Arc<EnvironmentStatuses>,
     /// Whether these statuses were listed.
@@ -376,6 +379,21 @@ mod tests {
             (names(&kind), kind.newest_version()),
             (vec!["a/z".to_owned(), "b/y".to_owned()], "6")
         );
+    }
+
+    /// A hub that counted a list twice would send a catalog without the skills of the other namespace.
+    #[test]
+    fn a_list_that_is_read_again_does_not_stand_for_another_one() {
+        let mut kind = WatchedObjects::default();
+        for _ in 0..2 {
+            kind.apply(Some("a"), Event::Init);
+            kind.apply(Some("a"), Event::InitApply(runtime("a", "x", "5")));
+            kind.apply(Some("a"), Event::InitDone);
+        }
+        assert!(kind.is_complete(1) && !kind.is_complete(2), "b was not read");
+        kind.apply(Some("b"), Event::Init);
+        kind.apply(Some("b"), Event::InitDone);
+        assert!(kind.is_complete(2));
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::fences::Fences;
 use super::judged::{RuntimeState, Stop, runtime_state};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
@@ -90,6 +91,8 @@ struct Running {
     uid: String,
     /// The spec of the last generation that was Ready, which is in use.
     spec: SkillRuntimeSpec,
+    /// That generation: conditions are of it.
+    generation: Option<i64>,
     /// While its view is stopped no new run starts and no warm pod is kept; running executions continue to their end.
     executor: Arc<JobExecutor>,
     written: WrittenCounts,
@@ -140,13 +143,13 @@ impl Executors {
     }
 
     /// The executor that runs code of a runtime as it is written now, or why none does.
-    pub(super) fn serving(&self, runtime: &SkillRuntime) -> Result<Arc<JobExecutor>, Stop> {
+    pub(super) fn serving(&self, runtime: &SkillRuntime, fences: &Fences) -> Result<Arc<JobExecutor>, Stop> {
         let name = name_of(runtime);
         let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
         let uid = runtime.uid().unwrap_or_default();
         let entry = running.get_mut(&name).filter(|entry| entry.uid == uid);
         let Some(entry) = entry else {
-            return Err(match runtime_state(runtime, None) {
+            return Err(match runtime_state(runtime, None, fences) {
                 RuntimeState::Stops(stop) => stop,
                 RuntimeState::Serves | RuntimeState::GoesOn => {
                     Stop::for_now(format!("SkillRuntime {name} is not served yet; try again"))
@@ -154,7 +157,7 @@ impl Executors {
             });
         };
         // The request may be faster than the event that `follow` waits for.
-        self.judge(entry, runtime)?;
+        self.judge(entry, runtime, fences)?;
         Ok(Arc::clone(&entry.executor))
     }
 
@@ -170,10 +173,12 @@ impl Executors {
         let mut ticks = tokio::time::interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let runtimes: Vec<Arc<SkillRuntime>> =
-                shared.read(|cluster_state| cluster_state.runtimes.iter().map(Arc::clone).collect());
+            let (runtimes, fences): (Vec<Arc<SkillRuntime>>, Arc<Fences>) = shared.read(|cluster_state| {
+                let runtimes = cluster_state.runtimes.iter().map(Arc::clone).collect();
+                (runtimes, Arc::clone(&cluster_state.fences))
+            });
             changes.mark_unchanged();
-            self.settle(&runtimes, &metrics);
+            self.settle(&runtimes, &fences, &metrics);
             tokio::select! {
                 () = stop.cancelled() => break,
                 changed = changes.changed() => if changed.is_err() { break },
@@ -184,7 +189,7 @@ impl Executors {
         self.shutdown().await;
     }
 
-    fn settle(&self, runtimes: &[Arc<SkillRuntime>], metrics: &Metrics) {
+    fn settle(&self, runtimes: &[Arc<SkillRuntime>], fences: &Fences, metrics: &Metrics) {
         {
             let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
             let mine = runtimes
@@ -206,11 +211,11 @@ impl Executors {
             for (name, runtime) in wanted {
                 match running.get_mut(&name) {
                     Some(entry) => {
-                        if let Err(stop) = self.judge(entry, runtime) {
+                        if let Err(stop) = self.judge(entry, runtime, fences) {
                             tracing::debug!(runtime = %name, why = %stop.why, "a runtime is not served");
                         }
                     }
-                    None if runtime_state(runtime, None) != RuntimeState::Serves => {}
+                    None if runtime_state(runtime, None, fences) != RuntimeState::Serves => {}
                     None if self.retiring.holds(&name) => {}
                     None => {
                         tracing::info!(runtime = %name, "serving a runtime");
@@ -219,6 +224,7 @@ impl Executors {
                         let entry = Running {
                             uid: runtime.uid().unwrap_or_default(),
                             spec: runtime.spec.clone(),
+                            generation: runtime.metadata.generation,
                             executor,
                             written: WrittenCounts::default(),
                         };
@@ -230,11 +236,13 @@ impl Executors {
     }
 
     /// Applies the state of a runtime to its executor. Errors: why no code runs.
-    fn judge(&self, entry: &mut Running, runtime: &SkillRuntime) -> Result<(), Stop> {
+    fn judge(&self, entry: &mut Running, runtime: &SkillRuntime, fences: &Fences) -> Result<(), Stop> {
         let resolved = entry.executor.resolved();
-        match runtime_state(runtime, Some(&entry.spec)) {
+        match runtime_state(runtime, Some(&entry.spec), fences) {
             RuntimeState::Serves => {
-                if resolved.stopped.is_some() || entry.spec != runtime.spec {
+                let generation = runtime.metadata.generation;
+                if resolved.stopped.is_some() || entry.spec != runtime.spec || entry.generation != generation {
+                    entry.generation = generation;
                     entry.spec = runtime.spec.clone();
                     entry.executor.update(self.resolved(runtime));
                 }
@@ -250,7 +258,7 @@ impl Executors {
             }
             RuntimeState::Stops(stop) => {
                 // A request that was admitted a moment before gets the same answer.
-                let stopped = Some(Missing::new(stop.why.clone(), stop.remedy()));
+                let stopped = Some(Missing::new(stop.why.clone(), stop.remedy));
                 if resolved.stopped != stopped {
                     let resolved = ResolvedRuntime {
                         stopped,
@@ -425,14 +433,14 @@ mod tests {
         let mut second = first.clone();
         second.metadata.uid = Some("of the second".to_owned());
         let name = name_of(&first);
-        executors.settle(&[Arc::new(first)], &metrics);
+        executors.settle(&[Arc::new(first)], &Fences::default(), &metrics);
         let second = [Arc::new(second)];
-        executors.settle(&second, &metrics);
+        executors.settle(&second, &Fences::default(), &metrics);
         assert!(executors.get(&name).is_none(), "both would hold one Lease");
-        let stop = executors.serving(&second[0]).unwrap_err();
+        let stop = executors.serving(&second[0], &Fences::default()).unwrap_err();
         assert!(stop.why.contains("try again"), "{}", stop.why);
         executors.retiring.ended.notified().await;
-        executors.settle(&second, &metrics);
+        executors.settle(&second, &Fences::default(), &metrics);
         assert_eq!(executors.get(&name).unwrap().resolved().uid, "of the second");
     }
 
@@ -440,10 +448,10 @@ mod tests {
     async fn a_request_that_a_judgement_overtakes_is_told_what_was_judged() {
         let executors = executors();
         let (metrics, ready) = (Metrics::default(), Arc::new(judged("True", "")));
-        executors.settle(&[Arc::clone(&ready)], &metrics);
-        let admitted = executors.serving(&ready).unwrap();
+        executors.settle(&[Arc::clone(&ready)], &Fences::default(), &metrics);
+        let admitted = executors.serving(&ready, &Fences::default()).unwrap();
         for message in ["NetworkPolicy x is not ours", "NetworkPolicy y is not ours"] {
-            executors.settle(&[Arc::new(judged("False", message))], &metrics);
+            executors.settle(&[Arc::new(judged("False", message))], &Fences::default(), &metrics);
             let program = Program::Command {
                 argv: vec!["true".to_owned()],
             };

@@ -9,9 +9,12 @@ use knack_api::runtime_sandbox::{
     Enforcement, EnvGrant, EnvSource, LandlockDemand, LocalObjectRef, LogsMode, RuntimeSandbox, Toleration,
 };
 use knack_api::{Labels, SkillRuntime, SkillRuntimeSpec};
+use knack_hub_api::RuntimeName;
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
 
+use super::fences::Fences;
+use crate::fence::policy_name;
 use crate::jobs::PodResources;
 
 /// The state of a runtime at the hub.
@@ -30,6 +33,8 @@ pub(super) enum RuntimeState {
 pub(super) struct Stop {
     /// A clause for the caller.
     pub(super) why: String,
+    /// What to do about it, one clause.
+    pub(super) remedy: &'static str,
     /// Whether the runtime is switched off, so that only a person changes it. Otherwise the controller does, soon.
     pub(super) is_suspended: bool,
 }
@@ -39,22 +44,18 @@ impl Stop {
     pub(super) fn for_now(why: String) -> Self {
         Self {
             why,
+            remedy: "try again once it is Ready",
             is_suspended: false,
-        }
-    }
-
-    /// What to do about it, one clause.
-    pub(super) fn remedy(&self) -> &'static str {
-        if self.is_suspended {
-            "set spec.suspend to false"
-        } else {
-            "try again once it is Ready"
         }
     }
 }
 
 /// Decides. `served` is the spec of the last generation that this replica has seen Ready.
-pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntimeSpec>) -> RuntimeState {
+pub(super) fn runtime_state(
+    runtime: &SkillRuntime,
+    served: Option<&SkillRuntimeSpec>,
+    fences: &Fences,
+) -> RuntimeState {
     let name = format!(
         "SkillRuntime {}/{}",
         runtime.namespace().unwrap_or_default(),
@@ -63,6 +64,7 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
     if runtime.spec.is_suspended() {
         return RuntimeState::Stops(Stop {
             why: format!("{name} is suspended (spec.suspend); no code runs"),
+            remedy: "set spec.suspend to false",
             is_suspended: true,
         });
     }
@@ -76,6 +78,18 @@ pub(super) fn runtime_state(runtime: &SkillRuntime, served: Option<&SkillRuntime
     };
     if ready.status != "True" {
         return stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
+    }
+    // The controller looks once a minute, and not at all while it is away.
+    if fences.is_missing(&RuntimeName::new(
+        runtime.namespace().unwrap_or_default(),
+        runtime.name_any(),
+    )) {
+        let policy = policy_name(&runtime.name_any());
+        return RuntimeState::Stops(Stop {
+            why: format!("{name} has no fence: its NetworkPolicy {policy} is missing or open; no code runs"),
+            remedy: "try again once the controller has restored the NetworkPolicy",
+            is_suspended: false,
+        });
     }
     if runtime.metadata.generation == Some(observed) {
         return RuntimeState::Serves;
@@ -204,9 +218,11 @@ fn config_secrets(spec: &SkillRuntimeSpec) -> impl Iterator<Item = (Option<&str>
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::fence::deny_all;
 
     /// A runtime of generation 2, with what its status says of readiness, of which generation.
     fn runtime(spec: &Value, observed: i64, ready: &str) -> SkillRuntime {
@@ -293,12 +309,33 @@ mod tests {
             (&fewer, 1, "True", Some(&plain), "goes on"),
         ] {
             let served = served.map(spec);
-            let state = match runtime_state(&runtime(now, observed, ready), served.as_ref()) {
+            let state = match runtime_state(&runtime(now, observed, ready), served.as_ref(), &Fences::default()) {
                 RuntimeState::Serves => "serves".to_owned(),
                 RuntimeState::GoesOn => "goes on".to_owned(),
                 RuntimeState::Stops(stop) => stop.why,
             };
             assert!(state.contains(expected), "{now} {observed} {ready} {served:?}: {state}");
         }
+    }
+
+    /// Whatever the controller said: it may be away.
+    #[test]
+    fn no_code_runs_behind_a_fence_that_is_gone() {
+        let ready = runtime(&json!({}), 2, "True");
+        let mut fences = Fences::default();
+        let state = |fences: &Fences| match runtime_state(&ready, Some(&ready.spec), fences) {
+            RuntimeState::Stops(stop) => format!("{}; {}", stop.why, stop.remedy),
+            state => format!("{state:?}"),
+        };
+        assert_eq!(state(&fences), "Serves", "nothing is known of fences");
+        for event in [Event::Init, Event::InitDone] {
+            fences.apply("n", event);
+        }
+        assert_eq!(
+            state(&fences),
+            "SkillRuntime n/r has no fence: its NetworkPolicy knack-sandbox-r is missing or open; no code runs; try again once the controller has restored the NetworkPolicy"
+        );
+        fences.apply("n", Event::Apply(deny_all(&ready)));
+        assert_eq!(state(&fences), "Serves");
     }
 }

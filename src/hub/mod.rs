@@ -1,7 +1,7 @@
 //! The hub: serves gateways. Catalog streams, content by digest, executions; it owns the warm pods.
 //!
 //! ```text
-//! watch ─▶ cluster_state (skills, runtimes, namespaces) ─▶ view (one runtime, one kind of caller) ─▶ routes::catalog ─▶ gateway
+//! watch ─▶ cluster_state (skills, runtimes, namespaces, fences) ─▶ view (one runtime, one kind of caller) ─▶ routes::catalog ─▶ gateway
 //!            └▶ artifacts (ConfigMaps, verified, bounded cache) ────────────┘                routes::content
 //! gateway ─▶ server (TLS) ─▶ auth::token (who) ─▶ auth::access (may) ─▶ routes::executions ─▶ executors ─▶ JobExecutor
 //!                                                                     └▶ routes::shared_values ─▶ shared_values (what replicas of a gateway share)
@@ -22,6 +22,7 @@ pub mod change_log;
 pub mod cluster_state;
 pub(crate) mod decoded;
 pub mod executors;
+pub mod fences;
 mod identity;
 mod judged;
 pub mod metrics;

@@ -47,6 +47,7 @@ impl HubSettings {
             watch_namespaces: self.watch_namespaces.clone(),
             runtime_namespaces: self.runtime_namespaces.clone(),
             packages: self.packages,
+            fences: true,
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, RwLock};
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use knack_api::{Skill, SkillRuntime};
+use knack_vocabulary::LABEL_RUNTIME;
 use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, Config, Event};
@@ -90,6 +92,8 @@ pub struct WatchSettings {
     pub runtime_namespaces: BTreeSet<String>,
     /// Whether builders say what they know of environments of packages.
     pub packages: bool,
+    /// Whether the fences of these namespaces are watched: by whoever runs code there.
+    pub fences: bool,
 }
 
 /// How many watches there are per kind.
@@ -132,6 +136,22 @@ pub(crate) fn spawn(
             future::ready(())
         };
         tasks.spawn("watch of SkillRuntimes", follow(runtimes, "SkillRuntime", take));
+    }
+    if settings.fences {
+        for namespace in &settings.runtime_namespaces {
+            let policies: Api<NetworkPolicy> = Api::namespaced(client.clone(), namespace);
+            let (cluster_state, of) = (Arc::clone(shared), namespace.clone());
+            let take = move |event| {
+                cluster_state.write(|cluster_state| Arc::make_mut(&mut cluster_state.fences).apply(&of, event));
+                future::ready(())
+            };
+            // Those of runtimes have the label; one that loses it is reported as deleted.
+            let fences = Config::default().labels(LABEL_RUNTIME);
+            tasks.spawn(
+                "watch of NetworkPolicies",
+                follow_some(policies, fences, "NetworkPolicy", take),
+            );
+        }
     }
     if settings.packages {
         let (client, cluster_state, namespace) = (client.clone(), Arc::clone(shared), settings.namespace.clone());
@@ -231,12 +251,21 @@ where
 
 /// Follows one watch without end; the next event is asked for when `take` is done with one. Errors are logged and retried
 /// with a growing pause; a missing CRD is such an error.
-pub(crate) async fn follow<K, Done>(api: Api<K>, kind: &'static str, mut take: impl FnMut(Event<K>) -> Done)
+pub(crate) async fn follow<K, Done>(api: Api<K>, kind: &'static str, take: impl FnMut(Event<K>) -> Done)
 where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     Done: Future<Output = ()>,
 {
-    let config = Config::default().timeout(WATCH_TIMEOUT_SECONDS);
+    follow_some(api, Config::default(), kind, take).await;
+}
+
+/// As [`follow`], of the objects that a selector takes.
+async fn follow_some<K, Done>(api: Api<K>, selector: Config, kind: &'static str, mut take: impl FnMut(Event<K>) -> Done)
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+    Done: Future<Output = ()>,
+{
+    let config = selector.timeout(WATCH_TIMEOUT_SECONDS);
     let mut events = start(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {

@@ -150,6 +150,30 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
             .await;
             // Without the controller the last judgement goes on, also under an edit that takes nothing away.
             installation.stop_controller();
+            // But not without the fence, and as soon as it is opened.
+            let mut stands = policies.get(fence).await.unwrap();
+            stands.metadata.managed_fields = None;
+            let open = json!({"spec": {"egress": [{}]}});
+            policies
+                .patch(
+                    fence,
+                    &kube::api::PatchParams::default(),
+                    &kube::api::Patch::Merge(&open),
+                )
+                .await
+                .unwrap();
+            let why = "knack-sandbox-default is missing or open";
+            let refused = soon("it stops", async || refusal_of(&client, &post(), why).await).await;
+            assert_eq!(refused.code, RefusalCode::Unavailable);
+            policies.delete(fence, &DeleteParams::default()).await.unwrap();
+            refusal_of(&client, &post(), why).await.expect("there is none now");
+            stands.metadata.resource_version = None;
+            stands.metadata.uid = None;
+            policies.create(&PostParams::default(), &stands).await.unwrap();
+            soon("it runs again", async || {
+                refusal(&client, &post()).await.is_none().then_some(())
+            })
+            .await;
             let set = async |spec: serde_json::Value| {
                 let patch = kube::api::Patch::Merge(json!({ "spec": spec }));
                 runtimes

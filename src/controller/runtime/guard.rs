@@ -13,7 +13,8 @@ use super::super::desired::{Desired, owner};
 use super::super::error::ControllerError;
 use super::super::reason::Reason;
 use super::super::refusal;
-use super::{fence, quota, register, status};
+use super::{quota, register, status};
+use crate::fence;
 use crate::jobs::Defaults;
 use crate::selection::Scope;
 

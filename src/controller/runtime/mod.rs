@@ -3,7 +3,6 @@
 mod evaluation;
 #[cfg(test)]
 mod evaluation_tests;
-mod fence;
 mod guard;
 mod listing;
 mod quota;

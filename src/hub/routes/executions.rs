@@ -208,7 +208,8 @@ fn executor(state: &HubState, granted: &GrantedCaller) -> Result<Arc<JobExecutor
         ))
         .retry_after(WAITS_FOR_A_PERSON));
     }
-    state.executors.serving(&granted.runtime).map_err(|stop| {
+    let fences = state.shared.read(|cluster_state| Arc::clone(&cluster_state.fences));
+    state.executors.serving(&granted.runtime, &fences).map_err(|stop| {
         // The controller judges an edit within a second; a suspension need not be faster.
         unavailable(stop.why).retry_after(if stop.is_suspended { WAITS_FOR_A_PERSON } else { 1 })
     })

@@ -89,6 +89,10 @@ the reconciler's rights; the gateway holds none at all.
 - apiGroups: [""]
   resources: [pods/attach]
   verbs: [get, create]
+# Nothing runs behind a fence that is gone. The controller makes them, and looks once a minute.
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [get, list, watch]
 {{- end }}
 
 {{- /*

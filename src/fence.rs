@@ -1,20 +1,25 @@
-//! Objects that must exist before the first sandbox does. Pure.
+//! The fence of a runtime's sandboxes: the NetworkPolicy that must exist before the first of them does. The controller applies it, and
+//! the hub runs nothing without it. Pure.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicySpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use knack_api::SkillRuntime;
+use knack_hub_api::RuntimeName;
 use knack_vocabulary::{LABEL_ROLE, LABEL_RUNTIME, NETWORK_POLICY_PREFIX, ROLE_SANDBOX};
 use kube::ResourceExt as _;
 
 /// The policy that denies sandboxes everything, in and out: static, the same for warm and cold pods.
-pub(super) fn deny_all(runtime: &SkillRuntime) -> NetworkPolicy {
-    let name = runtime.name_any();
+pub(crate) fn deny_all(runtime: &SkillRuntime) -> NetworkPolicy {
+    deny_all_of(runtime.namespace(), runtime.name_any())
+}
+
+fn deny_all_of(namespace: Option<String>, name: String) -> NetworkPolicy {
     NetworkPolicy {
         metadata: ObjectMeta {
-            name: Some(format!("{NETWORK_POLICY_PREFIX}{name}")),
-            namespace: runtime.namespace(),
+            name: Some(policy_name(&name)),
+            namespace,
             labels: Some(BTreeMap::from([(LABEL_RUNTIME.to_owned(), name)])),
             ..ObjectMeta::default()
         },
@@ -30,8 +35,21 @@ pub(super) fn deny_all(runtime: &SkillRuntime) -> NetworkPolicy {
     }
 }
 
+/// The name of a runtime's policy.
+pub(crate) fn policy_name(runtime: &str) -> String {
+    format!("{NETWORK_POLICY_PREFIX}{runtime}")
+}
+
+/// The runtime whose fence has a policy's name, and whether the policy is what it must be.
+pub(crate) fn of_runtime(policy: &NetworkPolicy) -> Option<(RuntimeName, bool)> {
+    let name = policy.metadata.name.as_deref()?.strip_prefix(NETWORK_POLICY_PREFIX)?;
+    let namespace = policy.namespace()?;
+    let wanted = deny_all_of(Some(namespace.clone()), name.to_owned());
+    Some((RuntimeName::new(namespace, name), is_intact(policy, &wanted)))
+}
+
 /// Whether a policy that is there is what it must be.
-pub(super) fn is_intact(found: &NetworkPolicy, wanted: &NetworkPolicy) -> bool {
+pub(crate) fn is_intact(found: &NetworkPolicy, wanted: &NetworkPolicy) -> bool {
     let rules = |policy: &NetworkPolicy| {
         // Without a rest: a member that Kubernetes adds may open what this closes.
         let NetworkPolicySpec {
@@ -59,7 +77,6 @@ pub(super) fn is_intact(found: &NetworkPolicy, wanted: &NetworkPolicy) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::desired::owner;
     use super::*;
 
     fn runtime() -> SkillRuntime {
@@ -73,7 +90,6 @@ mod tests {
     #[test]
     fn the_policy_denies_everything_to_every_sandbox() {
         let policy = serde_json::to_value(deny_all(&runtime())).unwrap();
-        let owner = serde_json::to_value(owner(&runtime())).unwrap();
         assert_eq!(
             policy,
             serde_json::json!({
@@ -82,10 +98,6 @@ mod tests {
                     "name": "knack-sandbox-main", "namespace": "n", "labels": {"knack.dev/runtime": "main"}},
                 "spec": {"podSelector": {"matchLabels": {"knack.dev/role": "sandbox"}}, "policyTypes": ["Ingress", "Egress"]},
             })
-        );
-        assert_eq!(
-            owner,
-            serde_json::json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime", "name": "main", "uid": "u", "controller": true})
         );
     }
 
@@ -98,5 +110,10 @@ mod tests {
             k8s_openapi::api::networking::v1::NetworkPolicyEgressRule::default(),
         ]);
         assert!(!is_intact(&opened, &wanted));
+        let name = RuntimeName::new("n", "main");
+        assert_eq!(of_runtime(&wanted), Some((name.clone(), true)));
+        assert_eq!(of_runtime(&opened), Some((name, false)));
+        opened.metadata.name = Some("of-somebody".to_owned());
+        assert_eq!(of_runtime(&opened), None);
     }
 }
