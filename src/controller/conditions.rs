@@ -101,6 +101,13 @@ fn condition(
     }
 }
 
+/// Whether a condition of this type says a reason of this generation. Not its message: that of a call that failed has ports and numbers,
+/// which differ with each attempt, and every write of a status begins another one.
+pub(super) fn says(conditions: &[Condition], kind: &str, reason: Reason, generation: Option<i64>) -> bool {
+    let mut found = conditions.iter().filter(|condition| condition.type_ == kind);
+    found.any(|condition| condition.reason == reason.as_str() && condition.observed_generation == generation)
+}
+
 /// Whether readiness changed: another status or another reason. Events report such changes.
 pub(super) fn transition(before: &[Condition], after: &[Condition]) -> bool {
     let ready = |list: &[Condition]| {

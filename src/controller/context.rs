@@ -149,7 +149,7 @@ pub(super) struct Memory {
     /// By uid of a skill and number of a version: the last reported reason why the version is not served.
     undelivered: Mutex<HashMap<(String, u32), String>>,
     fences: Mutex<HashMap<Name, Fence>>,
-    /// By namespace: whose turn it is to write the quota. As many as there are namespaces with runtimes.
+    /// By namespace: whose turn it is to write the quota. As many as there are namespaces with runtimes: [`Memory::forget_fences`].
     quota_turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// How often a reconcile of any runtime was requested.
     triggers: AtomicU64,
@@ -193,6 +193,12 @@ impl Memory {
         let pause = RETRY_FIRST.saturating_mul(1 << (*attempt).min(16)).min(RETRY_MAX);
         *attempt += 1;
         pause
+    }
+
+    /// Failures of an object in a row.
+    pub(super) fn failures(&self, uid: &str) -> u32 {
+        let attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
+        attempts.get(uid).copied().unwrap_or(0)
     }
 
     /// Forgets the failures of an object.
@@ -324,6 +330,10 @@ impl Memory {
     pub(super) fn forget_fences(&self, namespace: &str) {
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         fences.retain(|(of, _), _| of != namespace);
+        drop(fences);
+        // Those that are in line keep their turn; one that comes between gets a conflict, and reads the quota again.
+        let mut turns = self.quota_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.remove(namespace);
     }
 
     /// A fetched archive.
@@ -395,7 +405,9 @@ mod tests {
         let memory = Memory::default();
         let pauses: Vec<_> = (0..12).map(|_| memory.retry_after("a").as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+        assert_eq!((memory.failures("a"), memory.failures("b")), (12, 0));
         memory.succeeded("a");
+        assert_eq!(memory.failures("a"), 0);
         assert_eq!(memory.retry_after("a").as_secs(), 1);
     }
 
@@ -421,6 +433,19 @@ mod tests {
         assert!(memory.fence(&runtime("v", 1)).is_none(), "another one of the name");
         memory.forget_fences("n");
         assert!(memory.fence(&first).is_none());
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_namespace_whose_runtimes_are_gone() {
+        let memory = Memory::default();
+        for number in 0..100 {
+            let namespace = format!("review-{number}");
+            drop(memory.quota_turn(&namespace));
+            memory.forget_fences(&namespace);
+        }
+        let kept = memory.quota_turn("n");
+        assert!(Arc::ptr_eq(&kept, &memory.quota_turn("n")), "one turn for all runtimes");
+        assert_eq!(memory.quota_turns.lock().unwrap().len(), 1);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(super) enum Reason {
     ContentReplaced,
     /// The API server refuses what the object needs: a quota, an admission policy, a missing right.
     RefusedByApiServer,
+    /// Calls to the API server fail again and again.
+    ApiServerUnavailable,
     /// The namespace is being deleted.
     NamespaceTerminating,
     /// Served by at least one runtime.
@@ -111,6 +113,7 @@ impl Reason {
             Self::NameConflict => "NameConflict",
             Self::ContentReplaced => "ContentReplaced",
             Self::RefusedByApiServer => "RefusedByApiServer",
+            Self::ApiServerUnavailable => "ApiServerUnavailable",
             Self::NamespaceTerminating => "NamespaceTerminating",
             Self::Accepted => "Accepted",
             Self::NoRuntime => "NoRuntime",

@@ -5,7 +5,12 @@ use kube::core::Status;
 use super::conditions::{Verdict, VerdictState};
 use super::error::ControllerError;
 use super::reason::Reason;
+use super::settings::REPORTED_FAILURES;
 use crate::api_call::CallError;
+
+/// What the API server answers, with status 500, where it must ask an admission webhook and cannot reach it; the name of the webhook
+/// follows in quotes (`ErrCallingWebhook` in k8s.io/apiserver/pkg/util/webhook).
+const UNREACHABLE_WEBHOOK: &str = "failed calling webhook ";
 
 /// Cause of a refusal in a namespace that is being deleted, as the API server spells it.
 const CAUSE_TERMINATING: &str = "NamespaceTerminating";
@@ -22,6 +27,13 @@ pub(super) fn verdict(error: &ControllerError) -> Option<Verdict> {
         let text = format!("the namespace is being deleted, so nothing can be created in it ({what})");
         return Some(Verdict::new(VerdictState::Retrying, Reason::NamespaceTerminating, text));
     }
+    if let Some(webhook) = unreachable_webhook(status) {
+        // Without the cause that the API server names: it has addresses and ports, which differ with each attempt.
+        let text = format!(
+            "{what}: the API server refuses, since it cannot call the admission webhook {webhook}; restore the webhook, or exempt Knack's objects from it"
+        );
+        return Some(Verdict::new(VerdictState::Retrying, Reason::RefusedByApiServer, text));
+    }
     // 400 and 422 are what webhooks and policies answer besides 403; 413 is an object that the server finds too large.
     matches!(status.code, 400 | 403 | 413 | 422).then(|| {
         let text = format!("{what}: the API server refuses: {}", status.message);
@@ -35,6 +47,40 @@ pub(super) fn is_for_want_of_rights(error: &ControllerError) -> bool {
         return false;
     };
     matches!(error.answer(), Some(status) if status.code == 403 && lacks_right(&status.message))
+}
+
+/// The verdict on an object whose reconcile has failed `failures` times before this one, by calls that the API server does not serve.
+/// `None`: it has not failed often enough, or for another reason.
+pub(super) fn repeated(error: &ControllerError, failures: u32) -> Option<Verdict> {
+    let ControllerError::Call(call) = error else {
+        return None;
+    };
+    if failures < REPORTED_FAILURES {
+        return None;
+    }
+    verdict(error).or_else(|| {
+        // 429: it is busy. With all other statuses it has served the call.
+        call.code().is_none_or(|code| code >= 500 || code == 429).then(|| {
+            let text = format!("{error}; the controller retries");
+            Verdict::new(VerdictState::Retrying, Reason::ApiServerUnavailable, text)
+        })
+    })
+}
+
+/// Whether the write waits for an admission webhook that cannot be reached: it is refused until somebody restores the webhook.
+pub(super) fn is_of_unreachable_webhook(error: &ControllerError) -> bool {
+    let ControllerError::Call(error) = error else {
+        return false;
+    };
+    error
+        .answer()
+        .is_some_and(|status| unreachable_webhook(status).is_some())
+}
+
+/// The name of the webhook that the API server cannot reach.
+fn unreachable_webhook(status: &Status) -> Option<&str> {
+    let (_, rest) = status.message.split_once(UNREACHABLE_WEBHOOK)?;
+    (status.code == 500).then(|| rest.split('"').nth(1).unwrap_or_default())
 }
 
 /// The words of the API server's authorization: `User "..." cannot create resource "..." in API group "..."`.
@@ -85,6 +131,13 @@ mod tests {
             (403, gone, CAUSE_TERMINATING, Some(Reason::NamespaceTerminating), false),
             (409, "already exists", "", None, false),
             (500, "etcdserver: request timed out", "", None, false),
+            (
+                403,
+                "failed calling webhook",
+                "",
+                Some(Reason::RefusedByApiServer),
+                false,
+            ),
         ] {
             let error = error(code, message, cause);
             let verdict = verdict(&error);
@@ -95,5 +148,63 @@ mod tests {
                 assert!(reason == Some(Reason::NamespaceTerminating) || verdict.message.contains(message));
             }
         }
+    }
+
+    #[test]
+    fn calls_that_fail_again_and_again_are_a_verdict() {
+        let timeout = ControllerError::Call(CallError::Timeout {
+            what: "get Skill a".to_owned(),
+        });
+        let storage = error(500, "etcdserver: request timed out", "");
+        let refused = error(403, "exceeded quota: q", "");
+        let is_of = |error: &ControllerError, failures| repeated(error, failures).map(|verdict| verdict.reason);
+        for (what, error, failures, expected) in [
+            ("twice", &timeout, 1, None),
+            ("the third time", &timeout, 2, Some(Reason::ApiServerUnavailable)),
+            ("the storage", &storage, 2, Some(Reason::ApiServerUnavailable)),
+            ("a refusal", &refused, 2, Some(Reason::RefusedByApiServer)),
+            ("a conflict", &error(409, "conflict", ""), 9, None),
+            (
+                "a task of the process",
+                &ControllerError::Stopped("x".to_owned()),
+                9,
+                None,
+            ),
+        ] {
+            assert_eq!(is_of(error, failures), expected, "{what}");
+        }
+        let message = repeated(&timeout, 2).unwrap().message;
+        assert!(message.starts_with("get Skill a: no answer within"), "{message}");
+    }
+
+    /// The message is the same at each attempt, or each would be another status.
+    #[test]
+    fn a_webhook_that_cannot_be_reached_is_named_without_its_address() {
+        let told = |port: u16| {
+            let text = format!(
+                "Internal error occurred: failed calling webhook \"check.example.org\": failed to call webhook: Post \"https://hooks.n.svc:443/x?timeout=10s\": read tcp 10.0.0.1:{port}->10.96.7.8:443: connection reset by peer"
+            );
+            let error = error(500, &text, "");
+            assert!(is_of_unreachable_webhook(&error) && !is_for_want_of_rights(&error));
+            verdict(&error).unwrap()
+        };
+        let verdict = told(4_711);
+        assert_eq!(verdict, told(4_712));
+        assert_eq!(
+            (verdict.state, verdict.reason),
+            (VerdictState::Retrying, Reason::RefusedByApiServer)
+        );
+        assert!(
+            verdict.message.starts_with("create ConfigMap n/a-1: ")
+                && verdict.message.contains("webhook check.example.org")
+                && !verdict.message.contains("10.96"),
+            "{}",
+            verdict.message
+        );
+        assert!(!is_of_unreachable_webhook(&error(
+            403,
+            "failed calling webhook \"w\"",
+            ""
+        )));
     }
 }

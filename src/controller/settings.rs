@@ -33,6 +33,9 @@ pub(super) const DESCRIPTION_MAX: usize = 1024;
 pub(super) const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Longest pause after errors.
 pub(super) const RETRY_MAX: Duration = Duration::from_mins(5);
+/// Failures in a row after which an object says that calls to the API server fail: a connection that broke and an API server that restarts
+/// are back before, and cost no status.
+pub(super) const REPORTED_FAILURES: u32 = 2;
 /// Pause between looks for definitions that are not installed yet.
 pub(super) const CRD_PAUSE: Duration = Duration::from_secs(2);
 /// Bytes of fetched archives that are kept by address and digest, so that a changed label fetches nothing.

@@ -1,5 +1,6 @@
 //! Skills whose archives never come, beside one that has its files inline.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,6 +36,9 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
         .map(|number| skill("greedy", &format!("slow{number}"), &archive))
         .collect();
     skills.push(skill("modest", "quick", &inline));
+    // Names of Skills with a status that says that work has begun, or is waited for.
+    let told = Arc::new(Mutex::new(BTreeMap::new()));
+    let seen = Arc::clone(&told);
     let (delivered, is_delivered) = oneshot::channel();
     let delivered = Mutex::new(Some(delivered));
     let skills = Arc::new(skills);
@@ -46,6 +50,18 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
         match *method {
             Method::GET if path == "/apis/knack.dev/v1alpha1/skills" => {
                 Some(json!({"metadata": {"resourceVersion": "1"}, "items": *skills}))
+            }
+            Method::PATCH if path.ends_with("/status") => {
+                let sent: Value = serde_json::from_slice(body).unwrap();
+                let ready = &sent["status"]["conditions"][0];
+                // A merge of conditions alone, which follows where the answer lacks them, has no name.
+                if ready["reason"] == "Progressing"
+                    && let Some(name) = sent["metadata"]["name"].as_str()
+                {
+                    let message = ready["message"].as_str().unwrap().to_owned();
+                    seen.lock().unwrap().insert(name.to_owned(), message);
+                }
+                named(path)
             }
             Method::GET | Method::PATCH => named(path),
             Method::POST if path == "/api/v1/namespaces/modest/configmaps" => {
@@ -67,6 +83,21 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
         .await
         .expect("the inline skill is delivered soon")
         .unwrap();
+    let all_told = async {
+        while told.lock().unwrap().len() < SLOW {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(SOON, all_told)
+        .await
+        .expect("every Skill says what it waits for");
+    let waiting = told
+        .lock()
+        .unwrap()
+        .values()
+        .filter(|message| message.contains("waiting for other archives"))
+        .count();
+    assert!(waiting >= SLOW - SKILL_CONCURRENCY as usize, "{waiting}");
     shutdown.cancel();
     leading.abort();
     drop(silent);

@@ -15,6 +15,7 @@ use super::context::Context;
 use super::error::ControllerError;
 use super::events;
 use super::reason::Reason;
+use super::skill::requested_at;
 use crate::status_write::Target;
 
 /// Says that an object cannot be read, and why: in its status, and in an Event where the API server takes no status for it,
@@ -67,6 +68,11 @@ where
     let generation = meta.generation.unwrap_or_default();
     let mut status = kept;
     status["observedGeneration"] = json!(generation);
+    if let Some(requested) = requested_at(meta) {
+        status["lastHandledReconcileAt"] = json!(requested);
+    } else if let Some(status) = status.as_object_mut() {
+        status.remove("lastHandledReconcileAt");
+    }
     status["conditions"] = json!(conditions(&[], generation, &verdict, None, time));
     match context
         .status()
@@ -133,8 +139,9 @@ mod tests {
         let verdict = |name: &str| json!({"namespace": "team", "name": name, "accepted": true, "reason": "EarlierRevision", "serves": "old"});
         let skill = |name: &str, generation: i64, spec: Value| {
             json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "spec": spec,
-                "metadata": {"namespace": "team", "name": name, "uid": name, "resourceVersion": "10", "generation": generation},
-                "status": {"observedGeneration": 1, "artifact": artifact, "earlier": earlier,
+                "metadata": {"namespace": "team", "name": name, "uid": name, "resourceVersion": "10", "generation": generation,
+                    "annotations": {"knack.dev/requestedAt": "now"}},
+                "status": {"observedGeneration": 1, "artifact": artifact, "earlier": earlier, "lastHandledReconcileAt": "before",
                     "runtimes": [verdict("gone"), verdict("main")]}})
         };
         let bad_skill = skill("bad", 2, json!({"source": {}, "suspend": "not now"}));
@@ -146,7 +153,7 @@ mod tests {
         let runtime = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
             "metadata": {"namespace": "team", "name": "main", "uid": "r", "resourceVersion": "10", "generation": 2},
             "spec": {"sandbox": {"resources": {"limits": {"cpu": -1}}}},
-            "status": {"observedGeneration": 1, "skills": {"accepted": 2, "rejected": 0}, "owner": "hub-0"}});
+            "status": {"observedGeneration": 1, "lastHandledReconcileAt": "before", "skills": {"accepted": 2, "rejected": 0}, "owner": "hub-0"}});
         let (written, mut patches) = tokio::sync::mpsc::unbounded_channel();
         let (address, _lease) = start(move |method, path, body| {
             let list = |items: Vec<&Value>| Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
@@ -185,6 +192,9 @@ mod tests {
             assert_eq!(statuses[name]["artifact"], artifact, "{name}");
             assert_eq!(statuses[name]["earlier"], earlier, "{name}");
         }
+        // `kubectl wait` for a reconcile that was requested ends, and an answer to an earlier request is not one to none.
+        assert_eq!(statuses["bad"]["lastHandledReconcileAt"], "now");
+        assert!(statuses["main"]["lastHandledReconcileAt"].is_null());
         assert_eq!(
             statuses["good"]["runtimes"],
             json!([verdict("main")]),

@@ -17,6 +17,7 @@ pub(super) fn notes(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<Sourc
     let mut notes = given_to_nobody(found, snapshot);
     notes.extend(capped_on_a_cluster(found, snapshot));
     notes.extend(pins_of_nobody(found, snapshot));
+    notes.extend(repeated_pins(snapshot));
     // The first source of an id is the one that is served.
     let sources = found.skills.iter().rev();
     let origins: HashMap<&SkillRef, &String> = sources.map(|source| (&source.id, &source.origin)).collect();
@@ -63,6 +64,27 @@ fn pins_of_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Option<Sour
         let text = format!(
             "spec.skillSelector.skills: no skill {} is found here; check namespace and name",
             unknown.join(", ")
+        );
+        SourceReport::warning(origin, text)
+    })
+}
+
+/// A warning about skills that several pins name.
+fn repeated_pins(snapshot: &Snapshot) -> Option<SourceReport> {
+    let runtime = &snapshot.runtime;
+    let mut seen = BTreeSet::new();
+    let repeated: BTreeSet<String> = runtime
+        .pins
+        .iter()
+        .filter(|pin| !seen.insert(&pin.skill))
+        .map(|pin| format!("{}/{}", pin.skill.namespace, pin.skill.name))
+        .collect();
+    (!repeated.is_empty()).then(|| {
+        let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
+        let text = format!(
+            "spec.skillSelector.skills names {} more than once: version, mode and inputs of the first pin count, and config of all; keep one \
+             pin for each skill",
+            repeated.into_iter().collect::<Vec<_>>().join(", ")
         );
         SourceReport::warning(origin, text)
     })
@@ -204,6 +226,16 @@ spec:
             "spec.skillSelector.skills: no skill default/wort, team/word is found here; check namespace and name"
         );
         assert_eq!(told(other, false), "");
+        let twice = told(
+            "{skillSelector: {skills: [{name: word, mode: Always}, {name: word, mode: Never}]}}",
+            true,
+        );
+        assert!(
+            twice.starts_with(
+                "spec.skillSelector.skills names default/word more than once: version, mode and inputs of the first pin"
+            ),
+            "{twice}"
+        );
     }
 
     #[test]

@@ -210,8 +210,32 @@ fn refusals_of_the_api_server_are_in_conditions_until_they_end() {
         }
         assert!(told.contains("content is not welcome here"), "{told}");
         until(&api, "b", "taken", reads(READY)).await;
+
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), unreachable_webhook(&policy, name).to_string()).unwrap();
+        cluster.kubectl(&["apply", "--server-side", "-f", file.path().to_str().unwrap()]);
+        until_denied(&config_maps(&client, name)).await;
+        create(&api, "c", inline(&document("c", "x"))).await;
+        let refused = until(&api, "c", "waits for the webhook", reads(REFUSED)).await;
+        let told = refused.map(|skill| message(&skill, "Ready")).unwrap_or_default();
+        cluster.kubectl(&["delete", "validatingwebhookconfiguration", &policy]);
+        assert!(told.contains("admission webhook away.example.org"), "{told}");
+        until(&api, "c", "taken", reads(READY)).await;
         controller.stop();
     });
+}
+
+/// A webhook for every ConfigMap of one namespace, where nothing answers.
+fn unreachable_webhook(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": name},
+        "webhooks": [{
+            "name": "away.example.org", "clientConfig": {"url": "https://127.0.0.1:9/"}, "failurePolicy": "Fail",
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "sideEffects": "None", "admissionReviewVersions": ["v1"], "timeoutSeconds": 2,
+        }],
+    })
 }
 
 /// A policy binds a moment after it was made.

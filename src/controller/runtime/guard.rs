@@ -35,7 +35,11 @@ pub(super) async fn apply(
         return Ok(Some(not_authorized(&namespace)));
     }
     let result = match stand_fence(context, runtime, &namespace).await {
-        Ok(None) => stand_quota(context, runtime, scope, &namespace).await,
+        Ok(None) => match stand_quota(context, runtime, scope, &namespace).await {
+            // The fence stands, so that a webhook that is away ends no code that runs behind it.
+            Err(error) if refusal::is_of_unreachable_webhook(&error) => return Err(error),
+            other => other,
+        },
         other => other,
     };
     match result {

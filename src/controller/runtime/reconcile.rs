@@ -7,25 +7,26 @@ use std::time::{Duration, Instant};
 use k8s_openapi::jiff::Timestamp;
 use knack_api::skill_status::{RuntimeVerdict, STATUS_RUNTIMES_MAX};
 use knack_api::{Skill, SkillRuntime, SkillRuntimeStatus};
-use knack_vocabulary::KIND_SKILL_RUNTIME;
+use knack_vocabulary::{CONDITION_RECONCILING, KIND_SKILL_RUNTIME};
 use kube::runtime::controller::Action;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::super::cluster_state::{WatchedRuntime, decoded};
-use super::super::conditions::{Verdict, transition};
+use super::super::conditions::{Verdict, says, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::index::Name;
 use super::super::reason::{VerdictParts, verdict_parts};
+use super::super::refusal;
 use super::super::settings::FENCE_LOOK;
 use super::super::skill::packages_status;
 use super::super::undecodable;
 use super::evaluation::{Evaluation, EvaluationInputs};
 use super::guard;
-use super::status::{objection, own_members, own_part, serving, status};
+use super::status::{failing, objection, own_members, own_part, serving, status};
 use super::summary::Summary;
 use crate::selection::{Caller, Scope, Selected, namespaces_reached, select};
 use crate::status_write::Target;
@@ -39,7 +40,13 @@ pub(in super::super) async fn reconcile(
     let started = Instant::now();
     let result = match &watched.0 {
         Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
-        Ok(runtime) => one(&context, runtime).await,
+        Ok(runtime) => {
+            let done = one(&context, runtime).await;
+            if let Err(error) = &done {
+                report_failure(&context, runtime, error).await;
+            }
+            done
+        }
         Err(invalid) => undecodable::report(&context, &*watched, invalid, own_members).await,
     };
     let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
@@ -56,6 +63,29 @@ pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerE
     let pause = context.memory.retry_after(&uid);
     warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
+}
+
+/// Says in a runtime's status that the API server fails for it, once that has happened several times in a row.
+async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &ControllerError) {
+    let (uid, before) = (runtime.uid().unwrap_or_default(), own_part(runtime));
+    let Some(verdict) = refusal::repeated(error, context.memory.failures(&uid)) else {
+        return;
+    };
+    let generation = runtime.metadata.generation;
+    if says(&before.conditions, CONDITION_RECONCILING, verdict.reason, generation) {
+        return;
+    }
+    let after = failing(runtime, &verdict, Timestamp::now());
+    match write(context, runtime, &before, &after).await {
+        Ok(None) => {}
+        Ok(Some(_)) => {
+            context.memory.remember_change(&uid, runtime.resource_version());
+            events::publish(&context.recorder, &runtime.object_ref(&()), &verdict).await;
+        }
+        Err(error) => {
+            debug!(runtime = %runtime.name_any(), namespace = runtime.namespace(), %error, "the failure could not be written into the status");
+        }
+    }
 }
 
 /// A runtime is gone: the skills that name it look again, and the runtimes that shared a quota with it.

@@ -1,6 +1,10 @@
 //! The status of a runtime from its selection. Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
+use knack_api::runtime_sandbox::EnvSource;
 use knack_api::runtime_status::SkillCounts;
 use knack_api::{SkillRuntime, SkillRuntimeStatus};
 use knack_skill::call::LITELLM_TIMEOUT_SECONDS;
@@ -77,6 +81,20 @@ pub(super) fn serving(
             ));
         }
     }
+    let pinned = repeated_pins(runtime);
+    if !pinned.is_empty() {
+        message.push_str(&format!(
+            "; spec.skillSelector.skills names {} more than once: version, mode and inputs of the first pin count, and config of all; keep one pin for each skill",
+            first_of(&pinned)
+        ));
+    }
+    let granted = grants_that_differ(runtime);
+    if !granted.is_empty() {
+        message.push_str(&format!(
+            "; spec.env grants {} from more than one Secret key, of which one reaches the runs; keep one grant of each variable for a skill",
+            first_of(&granted)
+        ));
+    }
     if let Some(seconds) = runtime.spec.sandbox.max_timeout_seconds
         && seconds < LITELLM_TIMEOUT_SECONDS
     {
@@ -131,6 +149,40 @@ fn pins_without_skill(runtime: &SkillRuntime, is_there: impl Fn(&str, &str) -> b
         .collect()
 }
 
+/// The Skills that several pins of a runtime name, as namespace/name. An ambiguous spec is no objection: that would stop a runtime that
+/// served before an upgrade.
+fn repeated_pins(runtime: &SkillRuntime) -> Vec<String> {
+    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let pins = runtime.spec.skill_selector.iter().flat_map(|selector| &selector.skills);
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for pin in pins {
+        let skill = (pin.namespace.as_deref().unwrap_or(own), pin.name.as_str());
+        *counts.entry(skill).or_default() += 1;
+    }
+    let repeated = counts.into_iter().filter(|(_, count)| *count > 1);
+    repeated
+        .map(|((namespace, name), _)| format!("{namespace}/{name}"))
+        .collect()
+}
+
+/// The variables that a runtime grants a Skill from different Secret keys.
+fn grants_that_differ(runtime: &SkillRuntime) -> Vec<String> {
+    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let mut known: BTreeMap<(&str, &str, &str), &EnvSource> = BTreeMap::new();
+    let mut differ = BTreeSet::new();
+    for grant in &runtime.spec.env {
+        for (namespace, name) in grant.named(own) {
+            let first = known
+                .entry((grant.name.as_str(), namespace, name))
+                .or_insert(&grant.value_from);
+            if **first != grant.value_from {
+                differ.insert(format!("{} to {namespace}/{name}", grant.name));
+            }
+        }
+    }
+    differ.into_iter().collect()
+}
+
 /// The controller's part of the status.
 pub(super) fn status(
     runtime: &SkillRuntime,
@@ -156,6 +208,23 @@ pub(super) fn status(
         owner: None,
         unpulled_environment: None,
     }
+}
+
+/// The status of a runtime for which calls to the API server fail: as it was, and the condition Reconciling says why. One that is ready
+/// stays so, of the generation that was judged: the hub runs no code of another one, and goes on with that.
+pub(super) fn failing(runtime: &SkillRuntime, verdict: &Verdict, now: Timestamp) -> SkillRuntimeStatus {
+    let mut status = own_part(runtime);
+    let generation = runtime.metadata.generation.unwrap_or_default();
+    let mut made = conditions(&status.conditions, generation, verdict, None, now);
+    let is_ready = |condition: &&Condition| condition.type_ == CONDITION_READY && condition.status == "True";
+    if let Some(ready) = status.conditions.iter().find(is_ready) {
+        made.retain(|condition| condition.type_ != CONDITION_READY);
+        made.insert(0, ready.clone());
+    } else {
+        status.observed_generation = Some(generation);
+    }
+    status.conditions = made;
+    status
 }
 
 /// The part of the present status that the controller wrote.
@@ -283,6 +352,53 @@ mod tests {
     }
 
     #[test]
+    fn what_a_spec_says_twice_is_named_and_stops_nothing() {
+        let none = NamespaceLabels::new();
+        let message = |pins: Value, env: Value| {
+            let mut runtime = runtime(json!({}));
+            runtime.spec.skill_selector = serde_json::from_value(json!({"skills": pins})).unwrap();
+            runtime.spec.env = serde_json::from_value(env).unwrap();
+            let verdict = serving(&runtime, &scope(&none, true), &NONE, |_, _| true);
+            assert_eq!(verdict.state, VerdictState::Ready);
+            verdict.message
+        };
+        let grant = |name: &str, key: &str, skill: &str| json!({"name": name, "valueFrom": {"secretKeyRef": {"name": "s", "key": key}}, "skills": [skill]});
+        for (what, pins, env) in [
+            (
+                "namesakes",
+                json!([{"name": "a"}, {"name": "a", "namespace": "m"}]),
+                json!([]),
+            ),
+            (
+                "other skills",
+                json!([]),
+                json!([grant("T", "k", "a"), grant("T", "l", "b")]),
+            ),
+            (
+                "other variables",
+                json!([]),
+                json!([grant("T", "k", "a"), grant("U", "l", "a")]),
+            ),
+            (
+                "the same value",
+                json!([]),
+                json!([grant("T", "k", "a"), grant("T", "k", "n/a")]),
+            ),
+        ] {
+            assert_eq!(message(pins, env), "0 skills served, 0 rejected", "{what}");
+        }
+        let told = message(
+            json!([{"name": "a", "mode": "Always"}, {"name": "b"}, {"name": "a", "namespace": "n"}]),
+            json!([grant("T", "k", "a"), grant("T", "l", "n/a")]),
+        );
+        assert!(
+            told.contains("; spec.skillSelector.skills names n/a more than once: version, mode")
+                && told.contains("; spec.env grants T to n/a from more than one Secret key"),
+            "{told}"
+        );
+    }
+
+    #[test]
     fn images_must_be_there_and_pinned() {
         let none = NamespaceLabels::new();
         for (sandbox, default_image, tags, expected) in [
@@ -337,6 +453,34 @@ mod tests {
             let found = objection(&runtime, &scope(&none, false));
             assert_eq!(found.as_ref().map(|verdict| verdict.reason), expected);
             assert!(found.is_none_or(|found| found.message.starts_with("spec.packages.constraints[0]: ")));
+        }
+    }
+
+    /// An API server that fails for a moment ends no code.
+    #[test]
+    fn a_runtime_that_is_ready_stays_so_while_the_api_server_fails() {
+        let verdict = Verdict::new(VerdictState::Retrying, Reason::ApiServerUnavailable, "why");
+        let ready = |status: &str| json!({"type": "Ready", "status": status, "reason": "Serving", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
+        for (before, observed, expected) in [
+            (json!([]), 2, "Ready=False/2 Reconciling=True/2"),
+            (json!([ready("True")]), 1, "Ready=True/1 Reconciling=True/2"),
+            (json!([ready("False")]), 2, "Ready=False/2 Reconciling=True/2"),
+        ] {
+            let mut runtime = runtime(json!({}));
+            let status = runtime.status.as_mut().unwrap();
+            status.conditions = serde_json::from_value(before).unwrap();
+            status.observed_generation = Some(1);
+            let after = failing(&runtime, &verdict, Timestamp::UNIX_EPOCH);
+            let told: Vec<String> = after
+                .conditions
+                .iter()
+                .map(|one| format!("{}={}/{}", one.type_, one.status, one.observed_generation.unwrap()))
+                .collect();
+            assert_eq!(
+                (after.observed_generation, told.join(" ")),
+                (Some(observed), expected.to_owned())
+            );
+            assert_eq!(after.conditions.last().unwrap().reason, "ApiServerUnavailable");
         }
     }
 

@@ -21,4 +21,5 @@ mod verdicts;
 
 pub(super) use archive_permits::ArchivePermits;
 pub(super) use reconcile::{failed, reconcile};
+pub(super) use status::requested_at;
 pub(super) use verdicts::packages_status;

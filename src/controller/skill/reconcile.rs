@@ -7,14 +7,14 @@ use k8s_openapi::jiff::Timestamp;
 use knack_api::skill_status::ConfigMapStatus;
 use knack_api::{Skill, SkillStatus};
 use knack_vocabulary::defaults::REVISION_HISTORY;
-use knack_vocabulary::{CONDITION_READY, KIND_SKILL};
+use knack_vocabulary::{CONDITION_READY, CONDITION_RECONCILING, KIND_SKILL};
 use kube::runtime::controller::Action;
 use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::super::cluster_state::WatchedSkill;
-use super::super::conditions::{Verdict, VerdictState, transition};
+use super::super::conditions::{Verdict, VerdictState, says, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
@@ -41,7 +41,13 @@ pub(in super::super) async fn reconcile(
     let started = Instant::now();
     let result = match &watched.0 {
         Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
-        Ok(skill) => one(&context, skill).await,
+        Ok(skill) => {
+            let done = one(&context, skill).await;
+            if let Err(error) = &done {
+                report_failure(&context, skill, error).await;
+            }
+            done
+        }
         // All of it is the controller's.
         Err(invalid) => undecodable::report(&context, &*watched, invalid, |status: SkillStatus| status).await,
     };
@@ -58,6 +64,33 @@ pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerErr
         .retry_after(&watched.meta().uid.clone().unwrap_or_default());
     tracing::warn!(skill = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
+}
+
+/// Says in a Skill's status that the API server fails for it, once that has happened several times in a row. What is in service stays.
+async fn report_failure(context: &Context, watched: &Skill, error: &ControllerError) {
+    let outline = Outline::of(watched);
+    let (before, generation) = (outline.before(), watched.metadata.generation);
+    let Some(verdict) = refusal::repeated(error, context.memory.failures(outline.uid())) else {
+        return;
+    };
+    if says(&before.conditions, CONDITION_RECONCILING, verdict.reason, generation) {
+        return;
+    }
+    let verdict = with_last_good(verdict, before);
+    let verdicts = verdicts(context, &outline, before);
+    let after = unreported(&outline, &verdict, &verdicts, Timestamp::now());
+    match write(context, &outline, &after).await {
+        Ok(StatusWrite::Nothing) => {}
+        Ok(StatusWrite::Changed) => {
+            context
+                .memory
+                .remember_change(outline.uid(), watched.resource_version());
+            events::publish(&context.recorder, &outline.reference(), &verdict).await;
+        }
+        Err(error) => {
+            debug!(skill = outline.name(), namespace = outline.namespace(), %error, "the failure could not be written into the status");
+        }
+    }
 }
 
 /// The result of reading the content.
@@ -176,7 +209,10 @@ async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, Control
         let now = Instant::now();
         match context.archive_permits.take(&namespace, &watched.name_any(), now) {
             Ok(turn) => Some(turn),
-            Err(pause) => return Ok(LookOutcome::Later(pause)),
+            Err(pause) => {
+                announce(context, &Outline::of(watched), "waiting for other archives to be read").await?;
+                return Ok(LookOutcome::Later(pause));
+            }
         }
     } else {
         None
@@ -186,7 +222,7 @@ async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, Control
     };
     let outline = Arc::new(Outline::of(&skill));
     if skill.spec.source.archive.is_some() {
-        announce(context, &outline).await?;
+        announce(context, &outline, "fetching the archive").await?;
     }
     let is_of_config_maps = skill.spec.source.config_maps().next().is_some();
     let (verdict, content) = match make(context, skill, &outline).await? {
@@ -286,16 +322,29 @@ async fn whole(context: &Context, watched: &Skill) -> Result<Option<Skill>, Cont
     Ok(found.filter(|skill| skill.metadata.deletion_timestamp.is_none() && skill.metadata.uid == watched.metadata.uid))
 }
 
-/// Before slow work on a new generation: observed, work has started.
-async fn announce(context: &Context, outline: &Outline) -> Result<(), ControllerError> {
-    let before = outline.before();
-    if before.observed_generation == outline.meta().generation {
+/// Before slow work on a new generation: observed, and what is being done. A generation that has a verdict keeps it meanwhile.
+async fn announce(context: &Context, outline: &Outline, step: &str) -> Result<(), ControllerError> {
+    let (before, generation) = (outline.before(), outline.meta().generation);
+    let mut announced = before
+        .conditions
+        .iter()
+        .filter(|condition| condition.type_ == CONDITION_READY && condition.reason == Reason::Progressing.as_str());
+    let announced = announced.find(|condition| condition.observed_generation == generation);
+    if announced.map_or(before.observed_generation == generation, |announced| {
+        announced.message == step
+    }) {
         return Ok(());
     }
-    let verdict = Verdict::new(VerdictState::Progressing, Reason::Progressing, "fetching the archive");
+    let verdict = Verdict::new(VerdictState::Progressing, Reason::Progressing, step);
     let verdicts = verdicts(context, outline, before);
     let after = status(outline, None, &verdict, &verdicts, Timestamp::now());
-    write(context, outline, &after).await.map(|_| ())
+    if write(context, outline, &after).await? == StatusWrite::Changed {
+        // One that waits asks again before its event comes.
+        context
+            .memory
+            .remember_change(outline.uid(), outline.meta().resource_version.clone());
+    }
+    Ok(())
 }
 
 fn api(context: &Context, skill: &Skill) -> Api<Skill> {
@@ -398,5 +447,65 @@ mod tests {
             message.contains("Too many: 65") && message.contains("Revision old stays in service"),
             "{message}"
         );
+    }
+
+    /// The first status that a Skill gets whose ConfigMap the API server does not create, and how often it was tried before.
+    async fn undelivered(message: &str) -> (usize, Value) {
+        let skill = json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
+            "metadata": {"namespace": "team", "name": "draw", "uid": "s", "resourceVersion": "10", "generation": 1},
+            "spec": {"source": {"inline": {"files": {"SKILL.md": "---\nname: draw\ndescription: d\n---\nText."}}}}});
+        let failure =
+            json!({"kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": message});
+        let (written, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let tried = std::sync::atomic::AtomicUsize::new(0);
+        let (address, _lease) = start(move |method, path, body| match (method, path) {
+            (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => {
+                Some(json!({"metadata": {"resourceVersion": "1"}, "items": [skill]}))
+            }
+            (&Method::GET, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw") => Some(skill.clone()),
+            (&Method::POST, "/api/v1/namespaces/team/configmaps") => {
+                tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Some(failure.clone())
+            }
+            (&Method::PATCH, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw/status") => {
+                let sent: Value = serde_json::from_slice(body).unwrap();
+                let tried = tried.load(std::sync::atomic::Ordering::Relaxed);
+                let _ = written.send((tried, sent["status"].clone()));
+                Some(skill.clone())
+            }
+            _ => None,
+        });
+        let (leading, shutdown) = lead(address, settings()).await;
+        let first = told.recv().await.unwrap();
+        shutdown.cancel();
+        leading.await.unwrap().unwrap();
+        first
+    }
+
+    /// A Skill without a status would say nothing, neither to its author nor to `kubectl wait`.
+    #[tokio::test]
+    async fn what_the_api_server_does_not_take_for_now_becomes_a_condition() {
+        let webhook = "Internal error occurred: failed calling webhook \"check.example.org\": failed to call webhook: Post \"https://h:443\": dial tcp 10.0.0.1:443: connect: connection refused";
+        for (message, tries, reason, part) in [
+            (webhook, 1, "RefusedByApiServer", "admission webhook check.example.org"),
+            (
+                "etcdserver: request timed out",
+                3,
+                "ApiServerUnavailable",
+                "etcdserver: request timed out",
+            ),
+        ] {
+            let (tried, status) = undelivered(message).await;
+            assert_eq!((tried, &status["observedGeneration"]), (tries, &json!(1)), "{status}");
+            for (index, kind, state) in [(0, "Ready", "False"), (1, "Reconciling", "True")] {
+                let condition = &status["conditions"][index];
+                assert_eq!(
+                    (&condition["type"], &condition["status"], &condition["reason"]),
+                    (&json!(kind), &json!(state), &json!(reason)),
+                    "{status}"
+                );
+                assert!(condition["message"].as_str().unwrap().contains(part), "{condition}");
+            }
+        }
     }
 }

@@ -202,7 +202,7 @@ pub(super) fn unreported(outline: &Outline, verdict: &Verdict, verdicts: &Verdic
 }
 
 /// The value of the annotation that requests a reconcile, cut to what status holds.
-pub(super) fn requested_at(meta: &ObjectMeta) -> Option<String> {
+pub(in super::super) fn requested_at(meta: &ObjectMeta) -> Option<String> {
     let annotations = meta.annotations.as_ref()?;
     Some(cut(annotations.get(ANNOTATION_REQUESTED_AT)?, 256))
 }

@@ -101,7 +101,9 @@ fn entries(
             .or_default()
             .push(skill.id.clone());
     }
-    let pins: HashMap<&SkillRef, &Pin> = settings.pins.iter().map(|pin| (&pin.skill, pin)).collect();
+    // Of several pins of one skill the first counts, as on a cluster (`src/selection`).
+    let first = settings.pins.iter().rev();
+    let pins: HashMap<&SkillRef, &Pin> = first.map(|pin| (&pin.skill, pin)).collect();
     let mut taken: HashSet<String> = texts::generic_tools_reserved().into_iter().map(str::to_owned).collect();
     let mut entries = Vec::with_capacity(skills.len());
     for skill in skills {
