@@ -19,7 +19,7 @@ use crate::status_write::{Writer, condition_of};
 /// Between two writes: the probes of a cluster that has just been found must not cost a write each.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// Writes the condition whenever a result arrives, until the task ends.
+/// Writes the condition whenever a result arrives or the runtime changes, until the task ends.
 pub(super) async fn publish(launcher: &Launcher, resolved: &ArcSwap<ResolvedRuntime>) {
     let mut changes = launcher.gate.listen();
     while changes.changed().await.is_ok() {

@@ -175,6 +175,16 @@ impl NodeGate {
         self.changes.send_replace(());
     }
 
+    /// The runtime was edited: what is known is of another generation.
+    pub(super) fn look_again(&self) {
+        let state = self.lock();
+        let is_anything_known = !state.nodes.is_empty() || state.runner.is_some();
+        drop(state);
+        if is_anything_known {
+            self.changes.send_replace(());
+        }
+    }
+
     /// A receiver of every result from now on.
     pub(super) fn listen(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

@@ -61,7 +61,7 @@ pub(super) struct Term {
     pub(super) records: Arc<Records>,
     unwritten: PendingWrites,
     pub(super) pool: Arc<Pool>,
-    queue: ArcSwap<Queue>,
+    queue: Queue,
     spools: Mutex<HashMap<(String, ExecutionId), Arc<Spool>>>,
     orphan_grace: Duration,
     /// The memory for what is on its way to pods.
@@ -96,7 +96,7 @@ impl Term {
         lease: watch::Receiver<LeaseHolder>,
         over: CancellationToken,
     ) -> Arc<Self> {
-        let queue = ArcSwap::from_pointee(Queue::new(queue_settings(&resolved.load())));
+        let queue = Queue::new(queue_settings(&resolved.load()));
         let (pool, mut tasks) = Pool::start(services.launcher.clone(), Arc::clone(&resolved));
         tasks.push(services.watch);
         let watching = sandboxes_ready::watch(
@@ -151,12 +151,11 @@ impl Term {
             self.unwritten
                 .spawn(async move { lease_notes::lower_retention(&cluster, &resolved).await });
         }
-        let wanted = queue_settings(&resolved);
-        if *self.queue.load().settings() != wanted {
-            // Waiters in the old queue keep their turn; for a moment both queues admit runs.
-            self.queue.store(Arc::new(Queue::new(wanted)));
-        }
+        self.queue.resize(queue_settings(&resolved));
         self.pool.renew();
+        // Conditions of the generation before would count as of none.
+        self.launcher.starts.look_again();
+        self.launcher.gate.look_again();
     }
 
     /// Counts for status and metrics.
@@ -165,7 +164,7 @@ impl Term {
             ready: self.pool.ready(),
             desired: self.pool.desired(),
             running: self.running.load(std::sync::atomic::Ordering::Relaxed),
-            queued: self.queue.load().waiting(),
+            queued: self.queue.waiting(),
         }
     }
 
@@ -290,9 +289,8 @@ impl Term {
     async fn drive(self: Arc<Self>, run: Run, request: JobRequest, spool: Arc<Spool>) {
         let key = (request.execution.caller.clone(), request.execution.id);
         let cancel = run.cancel.clone();
-        let queue = self.queue.load_full();
         let entered = tokio::select! {
-            entered = queue.enter(&request.sharer) => entered,
+            entered = self.queue.enter(&request.sharer) => entered,
             () = cancel.cancelled() => Err(ExecutionError::Cancelled),
             () = self.over.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
         };

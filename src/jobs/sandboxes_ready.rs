@@ -81,6 +81,11 @@ impl StartReports {
         });
     }
 
+    /// The runtime was edited: the condition is of another generation.
+    pub(super) fn look_again(&self) {
+        self.0.send_modify(|_| {});
+    }
+
     fn change(&self, change: impl FnOnce(&mut StartState)) {
         self.0.send_if_modified(|known| {
             let before = known.clone();
@@ -108,7 +113,7 @@ fn word(reason: &str) -> &str {
     if is_word { reason } else { "StartFailed" }
 }
 
-/// Writes the condition whenever it changes, until the task ends.
+/// Writes the condition whenever it or the runtime changes, until the task ends.
 pub(super) async fn watch(cluster: Cluster, resolved: Arc<ArcSwap<ResolvedRuntime>>, starts: StartReports) {
     let mut changes = starts.0.subscribe();
     changes.mark_changed();
@@ -146,6 +151,7 @@ async fn write(cluster: &Cluster, resolved: &ResolvedRuntime, known: &StartState
     let before = condition_of(&current, CONDITION_SANDBOXES_READY);
     if before.as_ref().is_some_and(|before| {
         (before.status.as_str(), before.reason.as_str(), before.message.as_str()) == (status, reason, message)
+            && before.observed_generation == current.metadata.generation
     }) && current.data["status"]["unpulledEnvironment"] == json!(known.unpulled)
     {
         return Ok(true);

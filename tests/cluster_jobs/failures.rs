@@ -435,8 +435,34 @@ fn a_pool_that_cannot_start_says_so_in_a_condition() {
             )
         })
         .await;
-        executor.update(good);
+        executor.update(good.clone());
         eventually(90, "the condition is True", async || condition() == "True Started").await;
+        // An edit after which everything starts as before: `kubectl wait` asks for the condition of that generation.
+        let edit = r#"{"spec":{"concurrency":{"maxQueued":7}}}"#;
+        cluster.kubectl(&[
+            "patch",
+            "skillruntime",
+            "default",
+            "-n",
+            &fixture.namespace,
+            "--type=merge",
+            "-p",
+            edit,
+        ]);
+        executor.update(good);
+        let generations =
+            || {
+                cluster.kubectl(&[
+                "get", "skillruntime", "default", "-n", &fixture.namespace, "-o",
+                "jsonpath={.metadata.generation} {.status.conditions[?(@.type=='SandboxesReady')].observedGeneration}",
+            ])
+            };
+        eventually(30, "the condition is of the new generation", async || {
+            let generations = generations();
+            let (now, observed) = generations.split_once(' ').unwrap_or_default();
+            now != "1" && now == observed
+        })
+        .await;
         executor.shutdown().await;
     });
 }

@@ -45,7 +45,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// The queue; see the module.
 #[derive(Debug)]
 pub struct Queue {
-    settings: QueueSettings,
     state: Arc<Mutex<QueueState>>,
 }
 
@@ -54,7 +53,9 @@ type Sharer = Arc<str>;
 
 #[derive(Debug)]
 struct QueueState {
-    free: usize,
+    settings: QueueSettings,
+    /// Permits that are held: more than there are, after the queue was made smaller.
+    held: usize,
     waiting: usize,
     by_sharer: HashMap<Sharer, SharerQueue>,
     /// Sharers who wait, the next one first.
@@ -88,16 +89,23 @@ impl Queue {
     #[must_use]
     pub fn new(settings: QueueSettings) -> Self {
         let state = QueueState {
-            free: settings.concurrency.max(1),
+            settings,
+            held: 0,
             waiting: 0,
             by_sharer: HashMap::new(),
             turns: VecDeque::new(),
             next_ticket: 0,
         };
         Self {
-            settings,
             state: Arc::new(Mutex::new(state)),
         }
+    }
+
+    /// Changes the bounds. Whoever holds a permit keeps it, and whoever waits its place and its time: with more permits the next ones
+    /// are admitted at once, with fewer nobody is until enough were given back.
+    pub fn resize(&self, settings: QueueSettings) {
+        lock(&self.state).settings = settings;
+        admit(&self.state);
     }
 
     /// Waits for a permit in the name of `sharer`. Dropping the future leaves the queue.
@@ -109,10 +117,10 @@ impl Queue {
             retry_after: RETRY_AFTER,
         };
         let sharer: Sharer = Arc::from(sharer);
-        let (ticket, granted) = {
+        let (ticket, granted, queue_timeout) = {
             let mut state = lock(&self.state);
-            if state.free > 0 {
-                state.free -= 1;
+            if state.has_free() {
+                state.held += 1;
                 state.by_sharer.entry(Arc::clone(&sharer)).or_default().held += 1;
                 return Ok(RunPermit {
                     waited: Duration::ZERO,
@@ -122,7 +130,8 @@ impl Queue {
                     },
                 });
             }
-            state.enqueue(&sharer, self.settings.max_queued).ok_or_else(full)?
+            let (ticket, granted) = state.enqueue(&sharer).ok_or_else(full)?;
+            (ticket, granted, state.settings.queue_timeout)
         };
         let seat = QueueTicket {
             state: &self.state,
@@ -130,7 +139,7 @@ impl Queue {
             ticket,
         };
         let since = Instant::now();
-        let outcome = tokio::time::timeout(self.settings.queue_timeout, granted).await;
+        let outcome = tokio::time::timeout(queue_timeout, granted).await;
         drop(seat);
         match outcome {
             Ok(Ok(held)) => Ok(RunPermit {
@@ -150,11 +159,22 @@ impl Queue {
     pub fn waiting(&self) -> usize {
         lock(&self.state).waiting
     }
+}
 
-    /// The bounds.
-    #[must_use]
-    pub const fn settings(&self) -> &QueueSettings {
-        &self.settings
+/// Gives permits that are free to those who wait.
+fn admit(state: &Arc<Mutex<QueueState>>) {
+    loop {
+        let next = {
+            let mut state = lock(state);
+            if state.has_free() { state.next() } else { None }
+        };
+        let Some((sharer, grant)) = next else { return };
+        let held = QueuePermit {
+            state: Arc::clone(state),
+            sharer,
+        };
+        // A waiter that has just left cannot take it: it is given back, and the next one is tried.
+        let _ = grant.send(held);
     }
 }
 
@@ -164,9 +184,13 @@ fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {
 }
 
 impl QueueState {
+    fn has_free(&self) -> bool {
+        self.held < self.settings.concurrency.max(1)
+    }
+
     /// Adds a waiter; when full, evicts the last waiter of the longest queue. `None` if no queue is longer than this sharer's.
-    fn enqueue(&mut self, sharer: &Sharer, max: usize) -> Option<(u64, oneshot::Receiver<QueuePermit>)> {
-        if self.waiting >= max {
+    fn enqueue(&mut self, sharer: &Sharer) -> Option<(u64, oneshot::Receiver<QueuePermit>)> {
+        if self.waiting >= self.settings.max_queued {
             let own = self.by_sharer.get(sharer).map_or(0, |line| line.waiters.len());
             let longest = self
                 .turns
@@ -201,6 +225,7 @@ impl QueueState {
         let line = self.by_sharer.get_mut(&sharer)?;
         let (_, grant) = line.waiters.pop_front()?;
         self.waiting -= 1;
+        self.held += 1;
         line.held += 1;
         if !line.waiters.is_empty() {
             self.turns.push_back(Arc::clone(&sharer));
@@ -210,7 +235,7 @@ impl QueueState {
 
     /// One of a sharer's permits is free.
     fn give_back(&mut self, sharer: &Sharer) {
-        self.free += 1;
+        self.held -= 1;
         if let Some(line) = self.by_sharer.get_mut(sharer) {
             line.held -= 1;
             if line.held == 0 && line.waiters.is_empty() {
@@ -241,23 +266,8 @@ impl QueueState {
 
 impl Drop for QueuePermit {
     fn drop(&mut self) {
-        let next = {
-            let mut state = lock(&self.state);
-            state.give_back(&self.sharer);
-            let next = state.next();
-            if next.is_some() {
-                state.free -= 1;
-            }
-            next
-        };
-        if let Some((sharer, grant)) = next {
-            let held = Self {
-                state: Arc::clone(&self.state),
-                sharer,
-            };
-            // A waiter that has just left cannot take it: it is dropped here, and the next one is tried.
-            let _ = grant.send(held);
-        }
+        lock(&self.state).give_back(&self.sharer);
+        admit(&self.state);
     }
 }
 
@@ -380,6 +390,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_queue_that_is_resized_admits_no_more_than_it_has_and_what_is_new_at_once() {
+        let settings = |concurrency| QueueSettings {
+            concurrency,
+            max_queued: 8,
+            queue_timeout: Duration::from_secs(5),
+        };
+        let queue = queue(3, 8);
+        let mut running = Vec::new();
+        for _ in 0..3 {
+            running.push(queue.enter("a").await.unwrap());
+        }
+        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(queue.enter("a"))).collect();
+        for call in &mut waiting {
+            assert!(poll!(call).is_pending());
+        }
+        queue.resize(settings(1));
+        for _ in 0..2 {
+            running.pop();
+            assert!(poll!(&mut waiting[0]).is_pending(), "{} run", running.len());
+        }
+        running.pop();
+        let first = waiting.remove(0).await.unwrap();
+        assert!(poll!(&mut waiting[0]).is_pending(), "one runs");
+        queue.resize(settings(3));
+        for _ in 0..2 {
+            running.push(waiting.remove(0).await.unwrap());
+        }
+        assert!(poll!(&mut waiting[0]).is_pending(), "three run");
+        drop(first);
+        running.push(waiting.remove(0).await.unwrap());
+    }
+
+    #[tokio::test]
     async fn nothing_is_left_of_waiters_that_are_gone() {
         let queue = queue(1, 4);
         for name in ["a", "b", "c"] {
@@ -392,7 +435,7 @@ mod tests {
         }
         drop(running);
         let state = lock(&queue.state);
-        assert_eq!((state.free, state.waiting), (1, 0));
+        assert_eq!((state.held, state.waiting), (0, 0));
         assert!(state.by_sharer.is_empty() && state.turns.is_empty());
     }
 }

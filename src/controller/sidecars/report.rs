@@ -105,10 +105,13 @@ async fn condition(context: &Context, runtime: &SkillRuntime, tally: Option<&Tal
         .find(|condition| condition.type_ == CONDITION_PODS_INJECTED);
     let after = tally.map(Tally::condition);
     let shown = before.map(|before| (before.status.as_str(), before.reason.as_str(), before.message.as_str()));
-    if shown
-        == after
-            .as_ref()
-            .map(|(status, reason, message)| (*status, *reason, message.as_str()))
+    // One of an earlier generation counts as none.
+    let is_current = before.is_none_or(|before| before.observed_generation == runtime.metadata.generation);
+    if is_current
+        && shown
+            == after
+                .as_ref()
+                .map(|(status, reason, message)| (*status, *reason, message.as_str()))
     {
         return Ok(());
     }

@@ -17,6 +17,7 @@ use crate::lease::Keeper;
 const PATIENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(20);
 const NEW: &str = "registry.example/knack-gateway:2";
+const ONE_OF_ONE: &str = "1 of 1 pods that ask have the sidecar";
 const OLD: &str = "registry.example/knack-gateway:1";
 
 /// What was written, and the ServiceAccounts that were asked about.
@@ -101,9 +102,20 @@ fn answer(written: &Mutex<LogBuffer>, pods: &[Value], method: &Method, path: &st
 
 /// What a controller writes at its first look, once it has written the condition and as many Events.
 async fn first_look(pods: Vec<Value>, events: usize) -> LogBuffer {
+    first_look_at(pods, events, |_| {}).await
+}
+
+/// The same, with another SkillRuntime.
+async fn first_look_at(pods: Vec<Value>, events: usize, change: fn(&mut Value)) -> LogBuffer {
     let written = Arc::new(Mutex::new(LogBuffer::default()));
     let seen = Arc::clone(&written);
-    let (address, _lease) = start(move |method, path, body| answer(&seen, &pods, method, path, body));
+    let (address, _lease) = start(move |method, path, body| {
+        let mut answer = answer(&seen, &pods, method, path, body)?;
+        if *method == Method::GET && path == "/apis/knack.dev/v1alpha1/skillruntimes" {
+            change(&mut answer["items"][0]);
+        }
+        Some(answer)
+    });
     let config = kube::Config::new(format!("http://{address}").parse().unwrap());
     let leases = Keeper::start(config.clone()).unwrap();
     let client = kube::Client::try_from(config).unwrap();
@@ -197,6 +209,33 @@ async fn a_sidecar_of_a_runtime_that_does_not_exist_is_refused_and_its_pod_is_re
                  the pod"
             ),
         ]
+    );
+}
+
+/// `kubectl wait` takes a condition of an earlier generation for none.
+#[tokio::test]
+async fn after_an_edit_the_condition_is_of_the_new_generation() {
+    let pods = vec![pod("listed", "good", "default", Some(NEW))];
+    let before = first_look(pods.clone(), 0).await.condition.unwrap();
+    assert_eq!(before["observedGeneration"], 1);
+    let after = first_look_at(pods, 0, |runtime| {
+        runtime["metadata"]["generation"] = json!(2);
+        runtime["status"]["conditions"] = json!([{
+            "type": "PodsInjected", "status": "True", "reason": "AllInjected", "message": ONE_OF_ONE,
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        }]);
+    })
+    .await
+    .condition
+    .unwrap();
+    assert_eq!(after["message"], before["message"], "the same but for the generation");
+    assert_eq!(
+        (&after["reason"], &after["message"]),
+        (&json!("AllInjected"), &json!(ONE_OF_ONE))
+    );
+    assert_eq!(
+        (&after["observedGeneration"], &after["lastTransitionTime"]),
+        (&json!(2), &json!("2026-01-01T00:00:00Z"))
     );
 }
 
