@@ -1,6 +1,6 @@
 //! The controller's copy of the cluster: slim objects, kept current by watches.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -12,7 +12,7 @@ use kube::{Resource as _, ResourceExt as _};
 use tokio::sync::watch;
 
 use super::index::{Index, Name};
-use crate::selection::{NamespaceLabels, Scope, namespaces_reached};
+use crate::selection::{NamespaceLabels, Scope, ids_of, namespaces_reached};
 
 /// A skill as watched: without file contents, and possibly undecodable.
 pub(super) type WatchedSkill = DeserializeGuard<Skill>;
@@ -29,8 +29,8 @@ pub(super) struct Realm {
     pub(super) config_maps: Store<ConfigMapMeta>,
     /// ConfigMaps that the registry made for uploads.
     pub(super) uploads: Store<ConfigMapMeta>,
-    /// Skills by their name.
-    pub(super) skills_by_name: Index,
+    /// Skills by the words that requests may mean them by: [`words_of`].
+    pub(super) skills_by_word: Index,
     /// Skills by their namespace.
     pub(super) skills_by_namespace: Index,
     /// Skills by the ConfigMap that they name as their source: [`source_key`].
@@ -81,12 +81,15 @@ impl ClusterState {
         all
     }
 
-    /// Skills of one name, in any namespace.
-    pub(super) fn namesakes(&self, name: &str) -> Vec<Arc<WatchedSkill>> {
-        let found = self
-            .realms
-            .iter()
-            .flat_map(|realm| members(&realm.skills_by_name, name, &realm.skills));
+    /// Skills in any namespace of which one is called, or carries as an id, what another one is called or carries, by a name and ids.
+    pub(super) fn of_words(&self, name: &str, ids: &[String]) -> Vec<Arc<WatchedSkill>> {
+        let words: BTreeSet<&str> = ids.iter().map(String::as_str).chain([name]).collect();
+        let found = self.realms.iter().flat_map(|realm| {
+            let found = words.iter().flat_map(|word| realm.skills_by_word.members(word));
+            let found: BTreeSet<Name> = found.collect();
+            let get = move |(namespace, name): Name| realm.skills.get(&ObjectRef::new(&name).within(&namespace));
+            found.into_iter().filter_map(get)
+        });
         found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
@@ -242,6 +245,12 @@ where
         .collect()
 }
 
+/// The words that requests may mean a skill by: its name and its ids.
+pub(super) fn words_of(skill: &WatchedSkill) -> Vec<String> {
+    let ids = skill.0.as_ref().map_or(&[][..], ids_of);
+    ids.iter().cloned().chain([skill.name_any()]).collect()
+}
+
 /// The skill of a watched object, unless it cannot be read or is on its way out.
 pub(super) fn decoded(skill: &WatchedSkill) -> Option<&Skill> {
     skill
@@ -306,7 +315,7 @@ mod tests {
                 runtimes: reflector::store().0,
                 config_maps: reflector::store().0,
                 uploads: reflector::store().0,
-                skills_by_name: Index::default(),
+                skills_by_word: Index::default(),
                 skills_by_namespace: by_namespace,
                 skills_by_source: by_source,
                 config_maps_by_owner: Index::default(),

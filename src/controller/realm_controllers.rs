@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::cluster_state::{ConfigMapMeta, WatchedRuntime, WatchedSkill, controller_uid, source_key};
+use super::cluster_state::{ConfigMapMeta, WatchedRuntime, WatchedSkill, controller_uid, source_key, words_of};
 use super::context::Context;
 use super::error::ControllerError;
 use super::pending_changes::PendingChanges;
@@ -89,7 +89,7 @@ fn skill_events(
     changes: Arc<PendingChanges>,
 ) -> impl Stream<Item = Result<watcher::Event<WatchedSkill>, watcher::Error>> + Send + 'static {
     watch.events(api, config(), slim_skill, move |event| {
-        indexes.by_name.see(event, |skill| Some(skill.name_any()));
+        indexes.by_word.see(event, words_of);
         indexes.by_namespace.see(event, ResourceExt::namespace);
         indexes.by_source.see(event, sources_of);
         match (object_of(event), event) {

@@ -12,9 +12,9 @@ use super::streams::WatchedStore;
 
 /// The indexes over the skills of a realm.
 #[derive(Default)]
-#[expect(clippy::struct_field_names, reason = "each is read as `skills by name`")]
+#[expect(clippy::struct_field_names, reason = "each is read as `skills by word`")]
 pub(super) struct SkillIndexes {
-    pub(super) by_name: Index,
+    pub(super) by_word: Index,
     pub(super) by_namespace: Index,
     pub(super) by_source: Index,
 }
@@ -70,7 +70,7 @@ impl RealmWatches {
             runtimes: self.runtimes.store.clone(),
             config_maps: self.config_maps.store.clone(),
             uploads: self.uploads.store.clone(),
-            skills_by_name: self.skill_indexes.by_name.clone(),
+            skills_by_word: self.skill_indexes.by_word.clone(),
             skills_by_namespace: self.skill_indexes.by_namespace.clone(),
             skills_by_source: self.skill_indexes.by_source.clone(),
             config_maps_by_owner: self.config_maps_by_owner.clone(),

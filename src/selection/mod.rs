@@ -9,6 +9,8 @@ mod earlier;
 #[cfg(test)]
 mod earlier_tests;
 mod grants;
+#[cfg(test)]
+mod ids_tests;
 mod inputs;
 mod limits;
 mod packages;
@@ -31,6 +33,6 @@ pub use declared::declared_packages;
 pub use earlier::{EarlierState, candidates, earlier_state, in_artifact, is_chosen, retained};
 pub use limits::{asked_image, over_ceiling, resources_allowed};
 pub use packages::{EnvironmentRequest, PackagesVerdict, Revision, asked, counted, environment, packages, rules};
-pub use select::{created, is_shared, namespaces_reached, pin_of, reaches, select, wanted_version};
+pub use select::{created, ids_of, is_shared, namespaces_reached, pin_of, reaches, select, wanted_version};
 pub use types::{Caller, NamespaceLabels, Reason, Rejection, Scope, Selected};
 pub use version::{chosen_versions, newest_version, version_matches, version_refusal};

@@ -59,6 +59,7 @@ pub fn select<'a>(
     let judged = wanted.into_iter();
     let mut selected: Vec<Selected<'a>> = judged.map(|(skill, pin)| judge(runtime, scope, skill, pin)).collect();
     note_shared_names(runtime, scope, caller, &mut selected);
+    note_shared_ids(runtime, scope, caller, &mut selected);
     selected
 }
 
@@ -311,6 +312,93 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'
                     message: message.clone(),
                 }));
             }
+        }
+    }
+}
+
+/// The ids by which requests may name a skill.
+pub fn ids_of(skill: &Skill) -> &[String] {
+    skill.status.as_ref().map_or(&[][..], |status| status.ids.as_slice())
+}
+
+/// The skills of one view that requests could mean by one word, counted by who sees them.
+#[derive(Default)]
+struct Meant<'a> {
+    all: usize,
+    /// Those that callers of other namespaces may see.
+    shared: usize,
+    by_namespace: HashMap<&'a str, usize>,
+}
+
+impl<'a> Meant<'a> {
+    fn add(&mut self, skill: &'a Skill, is_shared: bool) {
+        self.all += 1;
+        self.shared += usize::from(is_shared);
+        *self.by_namespace.entry(namespace_of(skill)).or_default() += 1;
+    }
+
+    /// Whether callers of a skill's namespace see more of them than the skill itself, which is one of them if `is_one`. Tenants of the
+    /// cluster default are `apart`: of each other they see what is shared.
+    fn has_others(&self, skill: &Skill, is_one: bool, is_shared: bool, apart: bool) -> bool {
+        if !apart {
+            return self.all > usize::from(is_one);
+        }
+        let own = self.by_namespace.get(namespace_of(skill)).copied().unwrap_or(0);
+        own > usize::from(is_one) || self.shared > usize::from(is_one && is_shared)
+    }
+}
+
+/// An id that several skills of a view carry names none of them, and one that is the name of a skill names that one
+/// (`knack_skill::catalog`); those that cannot be named by it, and were served without reservation, say so. No skill is named there: it may
+/// be one of another tenant.
+fn note_shared_ids(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
+    let apart = caller == Caller::All && scope.cluster_default;
+    let served = || selected.iter().filter(|item| item.accepted.is_ok());
+    let mut carriers: HashMap<&str, Meant<'_>> = HashMap::new();
+    for item in served().filter(|item| item.mode != ActivationMode::Never) {
+        for id in ids_of(item.skill) {
+            let carriers = carriers.entry(id).or_default();
+            carriers.add(item.skill, is_shared(runtime, item.skill));
+        }
+    }
+    if carriers.is_empty() {
+        return;
+    }
+    let mut named: HashMap<&str, Meant<'_>> = HashMap::new();
+    for item in served().filter(|item| carriers.contains_key(name_of(item.skill))) {
+        let named = named.entry(name_of(item.skill)).or_default();
+        named.add(item.skill, is_shared(runtime, item.skill));
+    }
+    for item in selected.iter_mut().filter(|item| matches!(item.accepted, Ok(None))) {
+        if item.mode == ActivationMode::Never {
+            continue;
+        }
+        let (skill, shared) = (item.skill, is_shared(runtime, item.skill));
+        let others = |meant: &HashMap<&str, Meant<'_>>, id: &str, is_one| {
+            let meant = meant.get(id);
+            meant.is_some_and(|meant| meant.has_others(skill, is_one, shared, apart))
+        };
+        let mut ids = ids_of(skill).iter().filter(|id| *id != name_of(skill));
+        let why = ids.find_map(|id| {
+            if others(&named, id, false) {
+                Some(format!(
+                    "its id {id} is the name of another skill here, which requests get by it"
+                ))
+            } else {
+                others(&carriers, id, true).then(|| {
+                    format!(
+                        "other skills here carry its id {id} too, so requests with it are refused (skill_ambiguous)"
+                    )
+                })
+            }
+        });
+        if let Some(why) = why {
+            item.accepted = Ok(Some(Rejection {
+                reason: Reason::IdShared,
+                message: format!(
+                    "{why}; remove the id from spec.ids or metadata.skill_id of all skills but one, or name this one by its name"
+                ),
+            }));
         }
     }
 }

@@ -56,7 +56,7 @@ fn namespaces() -> NamespaceLabels {
         .collect()
 }
 
-fn allowed(from: &str) -> Value {
+pub(super) fn allowed(from: &str) -> Value {
     let mut namespaces = json!({"from": from});
     if from == "Selector" {
         namespaces["selector"] = json!({"matchLabels": {"kind": "team"}});
@@ -65,7 +65,7 @@ fn allowed(from: &str) -> Value {
 }
 
 /// `namespace/name mode verdict`, one per selected skill.
-fn view(runtime: &SkillRuntime, cluster_default: bool, caller: Caller<'_>, skills: &[Skill]) -> Vec<String> {
+pub(super) fn view(runtime: &SkillRuntime, cluster_default: bool, caller: Caller<'_>, skills: &[Skill]) -> Vec<String> {
     let namespaces = namespaces();
     let scope = Scope {
         cluster_default,

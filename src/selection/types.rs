@@ -134,6 +134,8 @@ pub enum Reason {
     InputsUnknown,
     /// Served, but another skill has the same name here and keeps it: this one is called `namespace/name`.
     NameShared,
+    /// Served, but another skill carries an id of it here, or has it as its name: requests cannot name this one by it.
+    IdShared,
     /// Served, but its code runs without the packages that it declares.
     PackagesMissing,
     /// Served without the tools whose risk is above the runtime's `maxRisk`.
@@ -175,6 +177,7 @@ impl Reason {
                 | Self::InputsMissing
                 | Self::InputsUnknown
                 | Self::NameShared
+                | Self::IdShared
                 | Self::PackagesMissing
                 | Self::ToolsAboveMaxRisk
                 | Self::ToolsNotConfigured
@@ -208,6 +211,7 @@ impl Reason {
             Self::InputsMissing => "InputsMissing",
             Self::InputsUnknown => "InputsUnknown",
             Self::NameShared => "NameShared",
+            Self::IdShared => "IdShared",
             Self::PackagesMissing => "PackagesMissing",
             Self::ToolsAboveMaxRisk => "ToolsAboveMaxRisk",
             Self::ToolsNotConfigured => "ToolsNotConfigured",

@@ -17,7 +17,7 @@ use super::super::index::Name;
 use super::super::pending_changes::Changed;
 use super::super::reason::{VerdictParts, served_instead, verdict_word};
 use super::summary::{Revision, Summary};
-use crate::selection::{NamespaceLabels, Reason, Selected, created, is_shared};
+use crate::selection::{NamespaceLabels, Reason, Selected, created, ids_of, is_shared};
 
 /// Looks that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are few.
 const EVALUATIONS_MAX: usize = 8;
@@ -216,12 +216,12 @@ fn name<'a>(item: &Selected<'a>) -> (&'a str, &'a str) {
     )
 }
 
-/// All of a selected skill that counts, the list of rejected ones, the list of skills and the sharing of names depend on.
+/// All of a selected skill that counts, the list of rejected ones, the list of skills and the sharing of names and ids depend on.
 fn effect(keys: &RandomState, runtime: &SkillRuntime, item: &Selected<'_>) -> u64 {
     let mut hash = keys.build_hasher();
     let verdict = match &item.accepted {
-        // Whether a name is shared follows from the rest.
-        Ok(Some(rejection)) if rejection.reason == Reason::NameShared => None,
+        // Whether a name or an id is shared follows from the rest.
+        Ok(Some(rejection)) if matches!(rejection.reason, Reason::NameShared | Reason::IdShared) => None,
         Ok(reservation) => reservation.as_ref().map(|reservation| (true, reservation)),
         Err(rejection) => Some((false, rejection)),
     };
@@ -229,6 +229,7 @@ fn effect(keys: &RandomState, runtime: &SkillRuntime, item: &Selected<'_>) -> u6
         .map(|(is_served, rejection)| (is_served, rejection.reason, &rejection.message))
         .hash(&mut hash);
     item.mode.as_str().hash(&mut hash);
+    ids_of(item.skill).hash(&mut hash);
     super::listing::description(item).hash(&mut hash);
     (
         item.skill.metadata.uid.as_deref(),

@@ -50,13 +50,19 @@ fn skill(namespace: &str, name: &str, to: (u8, u8, u8, bool, u8)) -> Skill {
     let (revision, mode, description, suspend, kind) = to;
     let mode = ["Listed", "Always", "OnRequest"][usize::from(mode % 3)];
     let from = ["Same", "SameOrClusterDefault", "All"][usize::from(kind % 3)];
+    // An id that is shared, and one that is the name of a skill.
+    let ids = match kind {
+        3 => json!(["vendor"]),
+        4 => json!(["s0"]),
+        _ => json!([]),
+    };
     let labels = if kind == 5 { json!({"hidden": "yes"}) } else { json!({}) };
     serde_json::from_value(json!({
         "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
         "metadata": {"name": name, "namespace": namespace, "labels": labels, "uid": format!("{namespace}{name}")},
         "spec": {"source": {}, "suspend": suspend, "allowedRuntimes": {"namespaces": {"from": from}}},
         "status": {
-            "observedGeneration": 1, "activation": mode,
+            "observedGeneration": 1, "activation": mode, "ids": ids,
             "description": "d".repeat(usize::from(description)),
             "artifact": {"revision": format!("r{revision}"), "digest": "d", "size": 1, "fileCount": 1}},
     }))

@@ -35,8 +35,8 @@ pub(super) struct Verdicts {
 /// Asks every runtime about a skill as it would be with a status.
 pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatus) -> Verdicts {
     let candidate = outline.with_status(status.clone());
-    let namesakes = context.cluster_state.namesakes(outline.name());
-    let others: Vec<&Skill> = namesakes
+    let others = context.cluster_state.of_words(outline.name(), &status.ids);
+    let others: Vec<&Skill> = others
         .iter()
         .filter_map(|other| decoded(other))
         .filter(|other| other.metadata.uid != candidate.metadata.uid)
