@@ -368,11 +368,24 @@ impl Server {
     ) {
         for (key, uid) in requests.due(waiting, Instant::now()) {
             let Some(wanted) = wanted.get(key) else { continue };
-            let Ok(input) = self.input(wanted).await else {
-                continue;
+            let input = match self.input(wanted).await {
+                Ok(input) => input,
+                Err(Refusal::Unread(why) | Refusal::Passing(why)) => {
+                    tracing::warn!(key, why, "a builder Job has no build request; retrying");
+                    continue;
+                }
+                Err(Refusal::Lasting(outcome)) => {
+                    let why = &outcome.message;
+                    tracing::warn!(key, why, "a builder Job has no build request, and gets none");
+                    continue;
+                }
             };
-            let Ok(bytes) = self.builders.packed(input, wanted) else {
-                continue;
+            let bytes = match self.builders.packed(input, wanted) {
+                Ok(bytes) => bytes,
+                Err(why) => {
+                    tracing::warn!(key, why, "a builder Job has no build request, and gets none");
+                    continue;
+                }
             };
             match self.builders.request(key, uid, bytes).await {
                 Ok(true) => tracing::info!(key, "created the missing build request"),

@@ -221,9 +221,15 @@ impl DiscoveredSources {
             Ok(entries) => entries,
             Err(error) => return self.fail(origin, format!("cannot be read: {error}")),
         };
-        let mut entries: Vec<PathBuf> = entries.filter_map(Result::ok).map(|entry| entry.path()).collect();
-        entries.sort();
-        for path in entries {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for entry in entries {
+            match entry {
+                Ok(entry) => paths.push(entry.path()),
+                Err(error) => self.fail(origin.clone(), format!("cannot be read whole: {error}")),
+            }
+        }
+        paths.sort();
+        for path in paths {
             let hidden = path
                 .file_name()
                 .and_then(|name| name.to_str())

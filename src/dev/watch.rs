@@ -10,7 +10,7 @@ use knack_skill::catalog::Node;
 use rustix::pipe::PipeFlags;
 
 use super::assemble::assemble;
-use super::discover::{DiscoveredSources, discover};
+use super::discover::discover;
 use super::file_changes::{FileChanges, WatchedFiles};
 use super::search::Search;
 
@@ -40,7 +40,9 @@ pub async fn watch(
     let changes = Arc::new(FileChanges::of(&search.paths)?);
     let search = search.watched_by(Arc::clone(&changes));
     let (wake, mut woken) = tokio::sync::mpsc::channel::<()>(1);
-    let (snapshot, mut last) = read(search.clone(), node, LastGood::default()).await;
+    let (snapshot, mut last) = read(search.clone(), node, LastGood::default())
+        .await
+        .map_err(|report| io::Error::other(report.text))?;
     on_change(&snapshot);
     let live = LiveCatalog::fixed(snapshot);
     live.follow(WatchedFiles {
@@ -68,9 +70,14 @@ pub async fn watch(
             // What is still in the queue is read now, too.
             follower.count_unreported();
             let seen = follower.changes();
-            let (snapshot, last_after) = read(search.clone(), node, std::mem::take(&mut last)).await;
-            last = last_after;
             let current = follower.current();
+            let snapshot = match read(search.clone(), node, last.clone()).await {
+                Ok((snapshot, last_after)) => {
+                    last = last_after;
+                    snapshot
+                }
+                Err(report) => with_report(&current, report),
+            };
             if snapshot.revision != current.revision || snapshot.reports != current.reports {
                 on_change(&snapshot);
                 follower.replace(snapshot);
@@ -82,22 +89,64 @@ pub async fn watch(
 }
 
 /// Reads the files outside the async runtime. What changes in the meantime is in the queue.
-async fn read(search: Search, node: Node, mut last: LastGood) -> (Snapshot, LastGood) {
-    let read = tokio::task::spawn_blocking(move || {
-        let snapshot = assemble(discover(&search), node, &mut last);
-        (snapshot, last)
-    });
-    match read.await {
-        Ok(result) => result,
-        // Only a panic in the pure crates could end here; an empty catalog with a report beats a dead gateway.
-        Err(error) => {
-            let mut last = LastGood::default();
-            let mut found = DiscoveredSources::default();
-            found.reports.push(SourceReport::error(
-                "knack",
-                format!("reading skills failed: {error}; please report this"),
-            ));
-            (assemble(found, node, &mut last), last)
-        }
+async fn read(search: Search, node: Node, last: LastGood) -> Result<(Snapshot, LastGood), SourceReport> {
+    aside(last, move |last| assemble(discover(&search), node, last)).await
+}
+
+/// Makes a snapshot on a thread of its own. Errors: it panicked, which only a fault of the pure crates could cause.
+async fn aside(
+    mut last: LastGood,
+    make: impl FnOnce(&mut LastGood) -> Snapshot + Send + 'static,
+) -> Result<(Snapshot, LastGood), SourceReport> {
+    let made = tokio::task::spawn_blocking(move || (make(&mut last), last));
+    made.await.map_err(|error| {
+        SourceReport::error(
+            "knack",
+            format!("reading skills failed: {error}; what was read before is served; please report this"),
+        )
+    })
+}
+
+/// What is served where nothing new could be read: the same, and the report. The defaults of a SkillRuntime would allow more than the
+/// one that was read.
+fn with_report(current: &Snapshot, report: SourceReport) -> Snapshot {
+    let mut snapshot = current.clone();
+    if !snapshot.reports.contains(&report) {
+        snapshot.reports.push(report);
+    }
+    snapshot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::discover::{DiscoveredSources, discover_text};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_while_reading_keeps_what_is_served_with_its_limits() {
+        let strict =
+            "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: main}\nspec: {maxRisk: Safe}\n";
+        let made = aside(LastGood::default(), move |last| {
+            assemble(discover_text("all.yaml", strict), Node::Absent, last)
+        });
+        let (current, last) = made.await.unwrap();
+        let failed = aside(last.clone(), |_| panic!("a fault")).await;
+        let report = failed.unwrap_err();
+        assert!(
+            report.text.contains("a fault") || report.text.contains("panicked"),
+            "{report}"
+        );
+        let kept = with_report(&current, report.clone());
+        assert_eq!(kept.reports.last(), Some(&report));
+        assert_eq!(
+            with_report(&kept, report.clone()).reports,
+            kept.reports,
+            "it is told once"
+        );
+        assert_eq!(kept.runtime.max_risk, knack_skill::risk::Risk::Safe);
+        assert_eq!(kept.revision, current.revision);
+        let again = aside(last, |last| assemble(DiscoveredSources::default(), Node::Absent, last));
+        let (snapshot, _) = again.await.unwrap();
+        assert!(!snapshot.reports.contains(&report));
     }
 }

@@ -412,9 +412,11 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
         RunEnd::Failed(error) | RunEnd::NotStarted(error) => Err(error),
     };
     let is_ours = !matches!(outcome, Err(ExecutionError::NotOwner { .. }));
+    // A record of it says the same, whoever wrote it: what became of a run that was read from its journal.
+    let is_certain = outcome.is_ok();
     let summary = job_record::Summary::of(&outcome);
     run.finish(now(), outcome);
-    if is_ours && !(was_over && has_record(&launcher, &facts.job).await) {
+    if is_ours && !(was_over && has_record(&launcher, &facts.job, is_certain).await) {
         let reference = job_record::JobExecution {
             id,
             skill_namespace: context.skill_namespace,
@@ -425,14 +427,18 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
     }
 }
 
-async fn has_record(launcher: &Launcher, job: &str) -> bool {
+/// Whether a Job has its record. Where that cannot be read, one is written again if it `is_certain`, and else none is replaced.
+async fn has_record(launcher: &Launcher, job: &str, is_certain: bool) -> bool {
     match call(launcher.cluster.jobs.get_metadata_opt(job)).await {
         Ok(Some(job)) => {
             let annotations = job.metadata.annotations;
             annotations.is_some_and(|annotations| annotations.contains_key(ANNOTATION_RESULT))
         }
         Ok(None) => false,
-        Err(_) => true,
+        Err(error) => {
+            tracing::warn!(%job, %error, is_certain, "whether a Job has its record cannot be read");
+            !is_certain
+        }
     }
 }
 

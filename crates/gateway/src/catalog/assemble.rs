@@ -15,7 +15,7 @@ use super::runtime::RuntimeSettings;
 use super::source::{ReportLevel, SkillSource, SourceReport};
 
 /// The catalog that every request of one moment is served from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
     /// Skills, texts and indices.
     pub catalog: Arc<Catalog>,
@@ -114,7 +114,7 @@ fn listed(catalog: &Catalog) -> usize {
 }
 
 /// The sources that were served last, by origin and identity, for the case that a source breaks.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct LastGood {
     skills: HashMap<SkillRef, JudgedSource>,
     runtime: Option<RuntimeSettings>,
