@@ -90,6 +90,7 @@ impl ResolvedRuntime {
                 .collect(),
             priority_class: defaults.priority_class.clone(),
             warm_replicas: spec.warm_pool.replicas.unwrap_or(defaults::WARM_REPLICAS),
+            warm_environments: spec.warm_pool.environments.unwrap_or(defaults::WARM_ENVIRONMENTS),
             max_idle: seconds(spec.warm_pool.max_idle_seconds, defaults::WARM_MAX_IDLE_SECONDS),
             max_runs,
             max_queued: spec

@@ -52,7 +52,7 @@ fn every_written_field_arrives() {
             "enforcement": "Required", "logs": "Plain", "landlock": "Required", "languages": ["node", "python"],
             "hostUsers": false, "podMetadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}}
         },
-        "warmPool": {"replicas": 0, "maxIdleSeconds": 30},
+        "warmPool": {"replicas": 0, "maxIdleSeconds": 30, "environments": 7},
         "concurrency": {"maxRuns": 2, "maxQueued": 1, "queueTimeoutSeconds": 3},
         "gateway": {"injection": {"deadlineSeconds": 3600}},
         "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}, "skills": ["pdf", "other/x"]}]
@@ -98,6 +98,7 @@ fn every_written_field_arrives() {
         }],
         image_pull_secrets: vec!["s".to_owned()],
         warm_replicas: 0,
+        warm_environments: 7,
         max_idle: Duration::from_secs(30),
         priority_class: Some("sandboxes".to_owned()),
         max_runs: 2,

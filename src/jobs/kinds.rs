@@ -10,11 +10,8 @@ use knack_execution::{ExecutionRequest, Language, Program};
 use knack_packages::environment::EnvironmentImage;
 
 use super::pod_requirements::PodRequirements;
-use super::resolved_runtime::GRANTED_SHARE;
 use super::resolved_runtime::{EnvGrant, ResolvedRuntime};
 
-/// Sets of granted values, environments of packages and named images that pods are held ready for at once: a conversation uses the tools of a few skills.
-pub(super) const MAX_SETS: usize = 4;
 /// How long after the last run with a set of values, an environment or a named image pods are kept ready for it: a pause in a conversation. Each holds a
 /// Secret's values, so none is kept without use.
 pub(super) const USED_LATELY: Duration = Duration::from_mins(5);
@@ -102,10 +99,9 @@ impl PodKind {
     }
 }
 
-/// Pods held ready for each set of granted values and each environment, of which the one used last comes first.
-pub(super) fn shares(replicas: usize, sets: usize) -> Vec<usize> {
-    let all = replicas.saturating_mul(GRANTED_SHARE);
-    let sets = sets.min(MAX_SETS);
+/// Pods held ready for each of some sets of granted values, environments and named images, of which the one used last comes first. `all`:
+/// for all of them together.
+pub(super) fn shares(replicas: usize, all: usize, sets: usize) -> Vec<usize> {
     // As many for one as for the other, so that two tools that take turns do not move pods to and fro.
     let each = all.checked_div(sets).unwrap_or_default().min(replicas);
     (0..sets).map(|rank| each.max(usize::from(rank < all))).collect()
@@ -157,23 +153,37 @@ mod tests {
 
     #[test]
     fn pods_with_values_are_few_and_shared_evenly() {
-        for (replicas, sets, expected) in [
-            (0, 3, vec![0, 0, 0]),
-            (2, 0, vec![]),
-            (1, 1, vec![1]),
-            (1, 2, vec![1, 1]),
-            (1, 4, vec![1, 1, 0, 0]),
-            (2, 1, vec![2]),
-            (2, 2, vec![2, 2]),
-            (2, 3, vec![1, 1, 1]),
-            (2, 9, vec![1, 1, 1, 1]),
-            (4, 3, vec![2, 2, 2]),
-            (10, 4, vec![5, 5, 5, 5]),
+        for (replicas, environments, sets, expected) in [
+            (0, 4, 3, vec![0, 0, 0]),
+            (2, 4, 0, vec![]),
+            (1, 4, 1, vec![1]),
+            (1, 4, 2, vec![1, 1]),
+            (1, 4, 4, vec![1, 1, 1, 1]),
+            (1, 2, 2, vec![1, 1]),
+            (2, 4, 1, vec![2]),
+            (2, 4, 2, vec![2, 2]),
+            (2, 4, 3, vec![1, 1, 1]),
+            (4, 4, 3, vec![2, 2, 2]),
+            (10, 4, 4, vec![5, 5, 5, 5]),
+            (2, 16, 16, vec![1; 16]),
+            (2, 16, 3, vec![2, 2, 2]),
+            (10, 16, 16, vec![1; 16]),
         ] {
-            let found = shares(replicas, sets);
-            assert_eq!(found, expected, "{replicas} for {sets}");
-            assert!(found.iter().sum::<usize>() <= GRANTED_SHARE * replicas);
+            let resolved = ResolvedRuntime {
+                warm_replicas: replicas,
+                warm_environments: environments,
+                ..resolved()
+            };
+            let all = resolved.most_on_demand();
+            let found = shares(replicas, all, sets);
+            assert_eq!(found, expected, "{replicas} for {sets} of {environments}");
+            assert!(found.iter().sum::<usize>() <= all);
         }
+        let none = ResolvedRuntime {
+            warm_environments: 0,
+            ..resolved()
+        };
+        assert_eq!(none.most_on_demand(), 0);
     }
 
     #[test]

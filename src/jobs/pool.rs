@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::active_runs::{ActiveRun, ActiveRuns};
 use super::failure::pod_failure;
-use super::kinds::{MAX_SETS, PodKind, USED_LATELY, shares};
+use super::kinds::{PodKind, USED_LATELY, shares};
 use super::launch::{Launcher, Sandbox};
 use super::nodes::Clearance;
 use super::pod_facts::PodFacts;
@@ -340,8 +340,8 @@ fn wanted(slots: &Slots, resolved: &ResolvedRuntime, now: Instant) -> BTreeMap<P
     };
     let mut sets: Vec<_> = slots.iter().filter_map(used).collect();
     sets.sort_by(|one, other| other.cmp(one));
-    sets.truncate(MAX_SETS);
-    let counts = shares(resolved.warm_replicas, sets.len());
+    sets.truncate(resolved.warm_environments);
+    let counts = shares(resolved.warm_replicas, resolved.most_on_demand(), sets.len());
     wanted.extend(sets.into_iter().map(|(_, kind)| kind).zip(counts));
     wanted
 }

@@ -57,6 +57,9 @@ pub struct ResolvedRuntime {
     pub image_pull_secrets: Vec<String>,
     /// Pods held ready per interpreter (`warmPool.replicas`).
     pub warm_replicas: usize,
+    /// Sets of granted values, environments of packages and named images that pods are held ready for at once
+    /// (`warmPool.environments`).
+    pub warm_environments: usize,
     /// How long one may stay unused (`warmPool.maxIdleSeconds`).
     pub max_idle: Duration,
     /// PriorityClass of the pods, the installation's: what the quota of sandboxes counts by.
@@ -109,8 +112,18 @@ impl ResolvedRuntime {
     #[must_use]
     pub fn most_warm(&self) -> usize {
         let on_demand = !self.env.is_empty() || self.has_environments || !self.images.is_empty();
-        let granted = if on_demand { GRANTED_SHARE } else { 0 };
-        self.warm_replicas.saturating_mul(self.languages.len().max(1) + granted)
+        let plain = self.warm_replicas.saturating_mul(self.languages.len().max(1));
+        plain.saturating_add(if on_demand { self.most_on_demand() } else { 0 })
+    }
+
+    /// Pods that are held ready for granted values, packages and named images, all sets together.
+    #[must_use]
+    pub fn most_on_demand(&self) -> usize {
+        if self.warm_replicas == 0 || self.warm_environments == 0 {
+            return 0;
+        }
+        let shared = self.warm_replicas.saturating_mul(GRANTED_SHARE);
+        shared.max(self.warm_environments)
     }
 
     /// The environment values that a run of a declared tool gets: those that its skill is granted and that it asks for.
@@ -297,5 +310,5 @@ pub enum JournalMode {
 }
 
 /// Pods with granted values, packages or a named image, all sets together, as a multiple of `warmPool.replicas`: two sets are held as ready as programs of
-/// the model's, more of them share.
-pub(super) const GRANTED_SHARE: usize = 2;
+/// the model's, more of them share, and each of `warmPool.environments` has one.
+const GRANTED_SHARE: usize = 2;

@@ -27,6 +27,7 @@ pub(crate) fn resolved() -> ResolvedRuntime {
         image_pull_secrets: Vec::new(),
         priority_class: None,
         warm_replicas: 2,
+        warm_environments: 4,
         max_idle: Duration::from_mins(30),
         max_runs: 10,
         max_queued: 80,
@@ -149,6 +150,7 @@ fn pods_of_one_pool_are_interchangeable() {
         |resolved: &ResolvedRuntime, env: &[EnvGrant]| pool_key(resolved, &resolved.image, &resolved.resources, env);
     let same = ResolvedRuntime {
         warm_replicas: 7,
+        warm_environments: 9,
         max_runs: 1,
         timeout: Duration::from_secs(3),
         requires_isolation: true,

@@ -96,6 +96,36 @@ fn every_rule_has_an_object_that_breaks_it() {
     }
 }
 
+/// Ready is about its content alone, so the columns of it say nothing of a Skill that nobody serves.
+#[test]
+fn the_wide_columns_of_a_skill_say_why_no_runtime_serves_it() {
+    cluster_support::run(
+        "the_wide_columns_of_a_skill_say_why_no_runtime_serves_it",
+        async |cluster| {
+            cluster.install_definitions();
+            let client = cluster.client().await;
+            let namespace = cluster.namespace("operator-columns").await;
+            let name = namespace.name();
+            let controller = crate::controller::Controller::start(cluster, name, &[name], &[], "leading").await;
+            let api = crate::objects::skills(&client, name);
+            let document = crate::objects::document("a", "x");
+            crate::objects::create(&api, "a", crate::objects::inline(&document)).await;
+            crate::wait::until(&api, "a", "ready", crate::objects::reads("True/Delivered")).await;
+            let table = cluster.kubectl(&["get", "skills", "-n", name, "-o", "wide"]);
+            let (head, row) = table.split_once('\n').unwrap();
+            assert!(
+                head.contains("ACCEPTED-REASON") && head.contains("ACCEPTED-MESSAGE"),
+                "{table}"
+            );
+            assert!(
+                row.contains("NoRuntime") && row.contains("no SkillRuntime selects this skill"),
+                "{table}"
+            );
+            controller.stop();
+        },
+    );
+}
+
 #[test]
 fn a_new_object_is_not_current_before_a_controller_saw_it() {
     cluster_support::run(

@@ -56,6 +56,18 @@ use super::skill_status::SkillStatus;
         type_ = "string",
         json_path = ".status.conditions[?(@.type==\"Ready\")].message",
         priority = 1
+    ),
+    printcolumn(
+        name = "Accepted-Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].reason",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Accepted-Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].message",
+        priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]

@@ -69,7 +69,7 @@ use super::shared::{LabelRequirement, LabelSelector, Labels};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SkillRuntimeSpec {
-    /// The default of its namespace, for gateways that name no runtime.
+    /// Of several SkillRuntimes in files, the one that `knack dev` uses. It has no effect on a cluster, where gateways name their runtime.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
     /// Which skills it serves. Default: all of its namespace.
@@ -290,6 +290,11 @@ pub struct WarmPool {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 30, max = 86_400))]
     pub max_idle_seconds: Option<u64>,
+    /// Environments of packages, named images and sets of granted values, together, that pods are kept ready for after their last run:
+    /// the most recently used ones, with twice `replicas` pods in total, but at least one for each. 0 keeps none. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 16))]
+    pub environments: Option<usize>,
 }
 
 /// The gateway's behaviour.
@@ -387,6 +392,7 @@ impl SkillRuntimeSpec {
             ("spec.allowedCallers", self.allowed_callers.is_some()),
             ("spec.env", !self.env.is_empty()),
             ("spec.revisionHistoryLimit", self.revision_history_limit.is_some()),
+            ("spec.warmPool.environments", self.warm_pool.environments.is_some()),
             (
                 "spec.skillSelector.namespaceSelector",
                 selector.is_some_and(|s| s.namespace_selector.is_some()),

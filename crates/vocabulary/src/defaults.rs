@@ -33,6 +33,8 @@ pub const REVISION_HISTORY: u32 = 3;
 pub const WARM_REPLICAS: usize = 2;
 /// `SkillRuntime.spec.warmPool.maxIdleSeconds`: when an unused warm sandbox is ended, seconds.
 pub const WARM_MAX_IDLE_SECONDS: u64 = 1_800;
+/// `SkillRuntime.spec.warmPool.environments`: a conversation uses the tools of a few skills.
+pub const WARM_ENVIRONMENTS: usize = 4;
 /// `SkillRuntime.spec.concurrency.maxRuns` on a cluster: pods of 10 millicores and 32 MiB that a node takes beside other work. On a
 /// laptop it is the number of cores.
 pub const MAX_RUNS: usize = 32;

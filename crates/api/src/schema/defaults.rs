@@ -40,6 +40,7 @@ pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
         ("spec.packages.standard", json!(false)),
         ("spec.warmPool.replicas", json!(value::WARM_REPLICAS)),
         ("spec.warmPool.maxIdleSeconds", json!(value::WARM_MAX_IDLE_SECONDS)),
+        ("spec.warmPool.environments", json!(value::WARM_ENVIRONMENTS)),
         (
             "spec.gateway.maxSnapshotAgeSeconds",
             json!(value::MAX_SNAPSHOT_AGE_SECONDS),
