@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use knack_execution::{
-    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, now,
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, ExecutionStatus,
+    Executor, now,
 };
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::observed::Observed;
-use super::support::{Start, start, with_sandbox};
+use super::support::{Answer, LISTED, Start, start};
 use super::talk::{Format, ROWS, Talk};
 
 /// How far the first clock is ahead.
@@ -116,7 +118,13 @@ async fn a_loop_ends_before_its_client_gives_up() {
             _ => "x-stainless-timeout",
         };
         for seconds in WAITS {
-            let knack = with_sandbox(&slow(seconds)).await;
+            let observed = Observed::new().await;
+            let knack = start(Start {
+                script: slow(seconds),
+                executor: Arc::clone(&observed) as Arc<dyn Executor>,
+                ..Start::default()
+            })
+            .await;
             let request = talk.request(&knack.url, &talk.body()).header(header, seconds);
             let answer = knack.send(request).await;
             if row.1 {
@@ -125,16 +133,85 @@ async fn a_loop_ends_before_its_client_gives_up() {
                 return;
             }
             assert_eq!(answer.status, 504, "{}: {}", talk.row(), answer.text);
-            // Of a loop in which nothing has run, a client may send the request again.
-            if answer
-                .headers
-                .get("x-should-retry")
-                .is_some_and(|retry| retry == "false")
-            {
+            assert_eq!(answer.headers["x-should-retry"], "false", "{}", talk.row());
+            if !observed.requests().is_empty() {
                 return;
             }
         }
-        panic!("{}: the client is told to send the request again", talk.row());
+        panic!("{}: the code has never run", talk.row());
     };
     futures::future::join_all(ROWS.map(ask)).await;
+}
+
+/// A script whose run hangs.
+const HANGS: &str = "turns:\n  - rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'import time; time.sleep(1000)'}}]}\n      - reply: {text: \"{{results}}\"}\n";
+
+/// Of whole answers the time that their client waits, of streams the runtime's deadline. The run may last for longer than both.
+#[tokio::test]
+async fn a_run_that_hangs_is_ended_by_the_deadline_with_an_error_of_the_format() {
+    let check = async |row: (Format, bool)| {
+        let talk = Talk::plain(row, "go");
+        for seconds in WAITS {
+            let deadline = if row.1 { seconds } else { 540 };
+            let runtime = format!(
+                "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: knack-dev}}\nspec: {{maxActivation: Always, maxRisk: Critical, sandbox: {{timeoutSeconds: 120}}, gateway: {{injection: {{deadlineSeconds: {deadline}}}}}}}\n"
+            );
+            let observed = Observed::new().await;
+            let knack = start(Start {
+                skills: vec![
+                    ("listed/SKILL.md", LISTED),
+                    ("listed/a.py", ""),
+                    ("runtime.yaml", runtime.leak()),
+                ],
+                script: HANGS.to_owned(),
+                executor: Arc::clone(&observed) as Arc<dyn Executor>,
+                ..Start::default()
+            })
+            .await;
+            let header = match row.0 {
+                Format::Gemini => "x-server-timeout",
+                _ => "x-stainless-timeout",
+            };
+            let mut request = talk.request(&knack.url, &talk.body());
+            if !row.1 {
+                request = request.header(header, seconds);
+            }
+            let answer = knack.send(request).await;
+            if observed.requests().is_empty() {
+                continue;
+            }
+            is_deadline(&talk, &answer);
+            let run = observed.requests().remove(0);
+            assert_ne!(
+                observed.ended(&run).await,
+                Some(ExecutionStatus::Success),
+                "{}",
+                talk.row()
+            );
+            return;
+        }
+        panic!("{}: the code has never run", talk.row());
+    };
+    futures::future::join_all(ROWS.map(check)).await;
+}
+
+/// Whether an answer ends with the format's error about the deadline.
+fn is_deadline(talk: &Talk, answer: &Answer) {
+    let at = format!("{}: {}", talk.row(), answer.text);
+    assert_eq!(answer.status, if talk.stream { 200 } else { 504 }, "{at}");
+    let last = talk.values(answer).pop().unwrap();
+    let error = &last["error"];
+    assert!(error["message"].as_str().unwrap().contains("deadline"), "{at}");
+    match talk.format {
+        Format::Chat | Format::Responses => assert_eq!(error["type"], "server_error", "{at}"),
+        Format::Messages => assert!(last["type"] == "error" && error["type"].is_string(), "{at}"),
+        Format::Gemini => assert_eq!(
+            (&error["code"], &error["status"]),
+            (&json!(504), &json!("DEADLINE_EXCEEDED")),
+            "{at}"
+        ),
+    }
+    if !talk.stream {
+        assert_eq!(answer.headers["x-should-retry"], "false", "{at}");
+    }
 }

@@ -271,6 +271,35 @@ async fn a_tool_that_was_not_injected_is_the_clients() {
     }
 }
 
+/// Providers refuse a history with `@` in a name, and so does the mock: the call goes back by the tool's own name.
+#[tokio::test]
+async fn a_tool_called_by_name_and_version_is_ours_if_that_version_is_served() {
+    let skill = "---\nname: lookup\ndescription: d\nversion: 1.2.0\nmode: llm\nactivation: Always\ntools:\n  - name: lookup\n    description: d\n    command: [python3, look.py]\n---\nx\n";
+    let turn = "  - user: call VERSION\n    rounds:\n      - reply: {calls: [{unlisted: lookup@VERSION, arguments: {}}]}\n      - expect: {result: {contains: plover}}\n        reply: {text: Found.}\n";
+    let turns = ["1.2.0", "latest", "9.9.9"].map(|version| turn.replace("VERSION", version));
+    let knack = start(Start {
+        skills: vec![("lookup/SKILL.md", skill), ("lookup/look.py", "print('plover')\n")],
+        script: format!("turns:\n{}", turns.concat()),
+        executor: Arc::new(super::runner::executor(1).await),
+        ..Start::default()
+    })
+    .await;
+    for row in ROWS {
+        for version in ["1.2.0", "latest"] {
+            let mut talk = Talk::plain(row, &format!("call {version}"));
+            let said = talk.ask(&knack).await;
+            assert_eq!(
+                (said.text.as_str(), said.calls.len()),
+                ("Found.", 0),
+                "{row:?} {version}"
+            );
+        }
+        let said = Talk::plain(row, "call 9.9.9").ask(&knack).await;
+        assert_eq!(said.calls, ["lookup@9.9.9"], "{row:?}");
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
 /// Whole answers of Messages, and Gemini in both ways, carry arguments as JSON, so a model cannot break them there.
 #[tokio::test]
 async fn unparsable_arguments_run_nothing_and_give_the_model_an_error() {
@@ -525,6 +554,10 @@ async fn a_declared_tool_takes_numbers_as_words_of_its_command_line() {
     }
 }
 
+/// How long `/healthz` may take beside a run that hangs.
+const HEALTHY: Duration = Duration::from_millis(50);
+
+/// What its deadline makes of such a request: `clocks.rs`.
 #[tokio::test]
 async fn a_hanging_sandbox_delays_no_other_request() {
     let script = "turns:\n  - user: hang\n    rounds:\n      - reply: {calls: [{tool: run_code, arguments: {code: 'while True: pass'}}]}\n      - reply: {text: \"{{results}}\"}\n  - rounds:\n      - reply: {text: hi}\n";
@@ -539,15 +572,17 @@ async fn a_hanging_sandbox_delays_no_other_request() {
         let talk = Talk::plain(row, "hang");
         let hanging = tokio::spawn(talk.request(&knack.url, &talk.body()).send());
         observed.running_after(count).await;
+        let asks = client();
+        let mut best = Duration::MAX;
         for _ in 0..5 {
             let begun = Instant::now();
-            let health = knack.send(client().get(format!("{}/healthz", knack.url))).await;
+            let health = knack.send(asks.get(format!("{}/healthz", knack.url))).await;
             assert_eq!(health.status, 200);
-            let took = begun.elapsed();
-            // Long before the run ends, which has a minute.
-            assert!(took < Duration::from_secs(30), "{row:?}: health took {took:?}");
+            best = best.min(begun.elapsed());
             assert_eq!(Talk::plain(row, "quick").ask(&knack).await.text, "hi", "{row:?}");
         }
+        // A busy machine may delay some of them, a loop that is blocked all.
+        assert!(best < HEALTHY, "{row:?}: health took {best:?}");
         hanging.abort();
         // The answer's head may be here already: the client leaves when the answer is dropped.
         drop(hanging);

@@ -390,6 +390,7 @@ impl Injection {
 pub struct Material {
     system: String,
     tools: Vec<Tool>,
+    aliases: Vec<(String, String)>,
     escaped: OnceLock<Bytes>,
     /// By format, in the order of [`Format`].
     rendered: [OnceLock<Bytes>; 4],
@@ -403,6 +404,18 @@ impl Material {
             tools,
             ..Self::default()
         }
+    }
+
+    /// The same with other names by which a model may call the tools, each with the tool's own. A tool of the client's that has
+    /// such a name takes precedence.
+    #[must_use]
+    pub fn with_aliases(self, aliases: Vec<(String, String)>) -> Self {
+        Self { aliases, ..self }
+    }
+
+    /// Other names of tools, each with the tool's own.
+    pub(crate) fn aliases(&self) -> &[(String, String)] {
+        &self.aliases
     }
 
     /// The system text with JSON escapes and without quotes; empty for none.

@@ -210,7 +210,7 @@ fn the_deadline_ends_a_running_loop_well_formed() {
         .is_empty()
     );
     assert_eq!(drive.wake(), None);
-    // Not streamed: a status, and no automatic retry once code has run.
+    // Not streamed: a status, and no automatic retry, whether code has run or not: it would take as long again.
     let body = CHAT.replace(",\"stream\":true", "");
     let mut drive = started(&body, settings());
     fed(
@@ -228,6 +228,9 @@ fn the_deadline_ends_a_running_loop_well_formed() {
     assert!(
         matches!(&out[0], DriveAction::ClientHead(head) if head.status == 504 && head.no_retry && !head.upstream_headers)
     );
+    let mut drive = started(&body, settings());
+    let out = fed(&mut drive, DriveInput::Tick, at(600));
+    assert!(matches!(&out[0], DriveAction::ClientHead(head) if head.status == 504 && head.no_retry));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A client that has timed out retries by itself, and the whole loop would run again; behind a proxy that keeps the
 //! connection, runs would continue that nobody waits for. So a loop whose answer is sent as a whole ends a moment earlier, with an error
-//! that says whether code has run. A stream is left alone: there the SDKs count from one piece to the next, and signs of life
+//! that the SDK does not repeat. A stream is left alone: there the SDKs count from one piece to the next, and signs of life
 //! come between.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Maps a request and a snapshot to an injection: the only module that combines values of knack-wire and knack-skill.
+//! Maps a request and a snapshot to an injection.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -153,7 +153,7 @@ fn material(plan: &Plan) -> Material {
         description: tool.description.clone(),
         schema: tool.schema_json.clone(),
     });
-    Material::new(plan.system.to_string(), tools.collect())
+    Material::new(plan.system.to_string(), tools.collect()).with_aliases(knack_skill::call::aliases(plan))
 }
 
 /// The plan in the terms of the wire. `code_tool`: Knack's tool that replaces the client's. `names_files`: the request names files that

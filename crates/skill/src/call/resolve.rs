@@ -1,5 +1,7 @@
 //! The table from a wire name to what a call means.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use super::types::{CallContext, Decision};
 use super::{arguments, load, run};
 use crate::plan::{Action, Plan, PlannedTool};
@@ -42,7 +44,7 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
 }
 
 /// The tool of Knack that a name means: its wire name, or `name@version` of an injected tool's skill (OmniRoute's older spelling).
-/// Every other name is the client's.
+/// Every other name is the client's. [`aliases`] lists the names of the older spelling.
 pub fn owner<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTool> {
     if let Some(tool) = plan.tool(wire_name) {
         return Some(tool);
@@ -58,4 +60,73 @@ pub fn owner<'a>(plan: &'a Plan, wire_name: &str) -> Option<&'a PlannedTool> {
     });
     let first = found.next()?;
     found.next().is_none().then_some(first)
+}
+
+/// The names of the form `name@version` that mean a tool of this plan by the rule of [`owner`], each with the tool's wire name.
+pub fn aliases(plan: &Plan) -> Vec<(String, String)> {
+    let mut meanings: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for tool in &*plan.tools {
+        let Action::Declared { skill, .. } = &tool.action else {
+            continue;
+        };
+        let current = skill.version.as_deref().filter(|version| !version.contains('@'));
+        let versions: BTreeSet<&str> = ["latest"].into_iter().chain(current).collect();
+        let names = BTreeSet::from([skill.id.name.as_str(), &skill.title, &tool.name]);
+        for name in names {
+            for version in &versions {
+                let meaning = meanings.entry(format!("{name}@{version}")).or_default();
+                meaning.push(&tool.name);
+            }
+        }
+    }
+    let one = meanings.into_iter().filter_map(|(alias, tools)| match tools[..] {
+        [tool] => Some((alias, tool.to_owned())),
+        _ => None,
+    });
+    one.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::tests::planned;
+    use crate::fixture::{mk_catalog, mk_skill, mk_tool};
+    use crate::model::{ActivationMode, Skill};
+
+    #[test]
+    fn aliases_are_the_names_with_a_version_that_have_one_owner() {
+        let skill = |name: &str, title: &str, version: Option<&str>, tools: &[&str]| Skill {
+            title: title.to_owned(),
+            version: version.map(str::to_owned),
+            tools: tools.iter().map(|tool| mk_tool(tool)).collect(),
+            ..mk_skill(name, ActivationMode::Always)
+        };
+        let catalog = mk_catalog([
+            skill("lookup", "Look Up", Some("1.2.0"), &["lookup"]),
+            skill("pair", "pair", Some("2.0.0"), &["left", "right"]),
+            skill("plain", "plain", None, &["plain"]),
+            skill("odd", "odd", Some("1@2"), &["odd"]),
+        ]);
+        let plan = planned(&catalog, &[], &[], &[]);
+        let all = aliases(&plan);
+        let names: Vec<&str> = all.iter().map(|(alias, _)| alias.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "Look Up@1.2.0",
+                "Look Up@latest",
+                "lookup@1.2.0",
+                "lookup@latest",
+                "odd@latest",
+                "pair__left@2.0.0",
+                "pair__left@latest",
+                "pair__right@2.0.0",
+                "pair__right@latest",
+                "plain@latest",
+            ]
+        );
+        for (alias, tool) in &all {
+            assert_eq!(owner(&plan, alias).map(|owner| &owner.name), Some(tool), "{alias}");
+        }
+    }
 }

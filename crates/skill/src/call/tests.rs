@@ -124,6 +124,7 @@ fn load_skill_gives_body_files_and_tools() {
     Files: big.txt, logo.png, notes.md (read-only, in skills/csv-chart/)
     Tools (run_skill_tool):
     - extract: Runs extract. arguments: {"type":"object","properties":{"path":{"type":"string"}},"required":["path"]}
+    Tools find the files of this conversation below inputs/.
     "#);
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
+use super::aliases::Aliases;
 use super::array::Array;
 use super::sorter::Sorter;
 use super::values::{
@@ -77,6 +78,7 @@ pub struct Drive {
     settings: DriveSettings,
     fields: RequestFields,
     codec: Box<dyn Codec>,
+    aliases: Aliases,
     sorter: Sorter,
     /// Answers are passed on without being read.
     transparent: bool,
@@ -151,9 +153,10 @@ impl Drive {
         let codec = dialect(request.format()).codec(&request, options);
         let transparent =
             request.kind() != CallKind::Generate || (injection.tools().is_empty() && settings.container.is_none());
-        let names = injection.tools().iter().map(|tool| tool.name.clone()).collect();
+        let aliases = Aliases::of(&injection, &fields.client_tools);
         let sorter = Sorter::new(
-            names,
+            aliases.own_names(&injection),
+            fields.client_tools.clone(),
             fields.structured && !injection.tools().is_empty(),
             request.format() != Format::Chat,
         );
@@ -163,6 +166,7 @@ impl Drive {
             settings,
             fields,
             codec,
+            aliases,
             sorter,
             transparent,
             background: None,
@@ -374,10 +378,12 @@ impl Drive {
             return;
         }
         if now >= self.settings.deadline {
-            return self.fault(
-                &Fault::new(504, "The request took longer than its deadline allows."),
-                out,
-            );
+            let fault = Fault {
+                // The same request takes as long once more, whether or not code has run.
+                retry: false,
+                ..Fault::new(504, "The request took longer than its deadline allows.")
+            };
+            return self.fault(&fault, out);
         }
         if self.state == DriveState::Reading && self.stream == Some(true) && now >= self.last_input + SILENCE {
             let text = format!("The upstream sent nothing for {} seconds.", SILENCE.as_secs());

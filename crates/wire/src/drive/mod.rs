@@ -2,6 +2,7 @@
 //!
 //! The caller owns sockets, sandboxes, stores and the clock. Times are durations since the request began.
 
+mod aliases;
 mod array;
 mod machine;
 mod refusal;

@@ -27,6 +27,7 @@ struct SortedUnit {
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
 pub(super) struct Sorter {
     own_tools: Vec<String>,
+    client_tools: Vec<String>,
     /// Text waits for the turn's end.
     structured: bool,
     /// The order of units is part of the answer, which it is not in Chat: what follows a text that waits, waits too.
@@ -43,9 +44,10 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    pub(super) fn new(own_tools: Vec<String>, structured: bool, ordered: bool) -> Self {
+    pub(super) fn new(own_tools: Vec<String>, client_tools: Vec<String>, structured: bool, ordered: bool) -> Self {
         Self {
             own_tools,
+            client_tools,
             structured,
             ordered,
             first_round: true,
@@ -56,8 +58,10 @@ impl Sorter {
     /// The next turn begins.
     pub(super) fn begin_round(&mut self) {
         let own_tools = std::mem::take(&mut self.own_tools);
+        let client_tools = std::mem::take(&mut self.client_tools);
         *self = Self {
             own_tools,
+            client_tools,
             structured: self.structured,
             ordered: self.ordered,
             ..Self::default()
@@ -136,17 +140,18 @@ impl Sorter {
         self.units.push(SortedUnit { id, kind, visibility });
     }
 
-    /// Knack's or the client's, decided as soon as the name is complete.
+    /// Knack's or the client's, decided as soon as the name is complete: one that is Knack's may be the beginning of another.
     fn decide(&self, id: u32, codec: &dyn Codec) -> Visibility {
         let Some(call) = codec.call(id) else {
             return Visibility::Show;
         };
-        if self.own_tools.iter().any(|name| name == call.name) {
-            Visibility::Hide
-        } else if !call.named && self.own_tools.iter().any(|name| name.starts_with(call.name)) {
-            Visibility::Undecided
-        } else {
-            Visibility::Show
+        let is_own = self.own_tools.iter().any(|name| name == call.name);
+        let goes_on = |name: &String| name.len() > call.name.len() && name.starts_with(call.name);
+        let is_open = self.own_tools.iter().any(goes_on) || (is_own && self.client_tools.iter().any(goes_on));
+        match (is_own, is_open && !call.named) {
+            (_, true) => Visibility::Undecided,
+            (true, false) => Visibility::Hide,
+            (false, false) => Visibility::Show,
         }
     }
 

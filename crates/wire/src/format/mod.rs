@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::drive::{CallResult, GeneratedFile};
 use crate::fault::Fault;
 use crate::frame::SseEvent;
-use crate::json::Edits;
+use crate::json::{Edits, Span};
 use crate::request::{Attachment, Injection, MessageText, Request, RequestFields};
 use crate::route::Format;
 use crate::stored::StoredForm;
@@ -81,6 +81,8 @@ pub(crate) trait AnswerDialect {
     fn lost_state(&self, _body: &[u8], _refusal: &[u8]) -> Option<Fault> {
         None
     }
+    /// The objects of an assistant's turn that have the names of its calls in a member `name`.
+    fn named_calls(&self, src: &[u8], turn: Span) -> Vec<Span>;
     /// A new response of this request.
     fn codec(&self, request: &Request, options: CodecOptions) -> Box<dyn Codec>;
     /// A whole error body.

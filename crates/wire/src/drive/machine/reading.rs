@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::{Drive, DriveState, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY};
+use crate::drive::aliases::Aliases;
 use crate::drive::refusal::is_of_our_tools;
 use crate::drive::sorter::Sorter;
 use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind, HiddenTurns};
@@ -282,7 +283,8 @@ impl Drive {
     /// Sends the request without Knack's text and tools: nothing ran, and the client cannot take out what it did not send.
     fn send_without(&mut self, edits: Edits, now: Duration, out: &mut Vec<DriveAction>) {
         self.injection = Injection::default();
-        self.sorter = Sorter::new(Vec::new(), false, false);
+        self.aliases = Aliases::default();
+        self.sorter = Sorter::new(Vec::new(), Vec::new(), false, false);
         self.went_without = true;
         self.transparent = edits.is_empty() || !self.must_read();
         let body = self.request.apply(&self.injection, edits);

@@ -82,7 +82,7 @@ impl Drive {
     pub(super) fn call(&self, unit: u32) -> ToolCall {
         let call = self.codec.call(unit);
         let (name, id) = call
-            .map(|call| (call.name.to_owned(), call.id.to_owned()))
+            .map(|call| (self.aliases.resolve(call.name).to_owned(), call.id.to_owned()))
             .unwrap_or_default();
         let arguments = self.codec.arguments(unit);
         let arguments = if arguments.trim().is_empty() {
@@ -99,6 +99,11 @@ impl Drive {
         }
     }
 
+    /// The turn as it goes back to the provider.
+    fn whole_turn(&self) -> Vec<Bytes> {
+        self.aliases.rename(self.request.format(), self.codec.turn())
+    }
+
     /// One skill round too many: nothing runs, and the answer says so.
     pub(super) fn limit(&mut self, out: &mut Vec<DriveAction>) {
         let text = self.settings.limit_text;
@@ -107,7 +112,7 @@ impl Drive {
             .drain(..)
             .map(|pending| refused(pending, text.to_owned()))
             .collect();
-        self.entries.push(HiddenEntry::Turn(self.codec.turn()));
+        self.entries.push(HiddenEntry::Turn(self.whole_turn()));
         self.entries.push(HiddenEntry::Results(results));
         let ending = if self.mixed { Ending::ClientCalls } else { Ending::Limit };
         self.finish(ending, out);
@@ -167,7 +172,7 @@ impl Drive {
             self.codec.show_results(&results, &mut shown);
             self.flush(&mut shown, now, out);
         }
-        let turn = self.codec.turn();
+        let turn = self.whole_turn();
         self.entries.push(HiddenEntry::Turn(turn.clone()));
         self.entries.push(HiddenEntry::Results(results.clone()));
         if self.mixed {
@@ -269,7 +274,7 @@ impl Drive {
     fn hidden(&mut self, ending: Ending, stored: Option<StoredForm>) -> HiddenTurns {
         let mut entries = std::mem::take(&mut self.entries);
         if ending == Ending::AsCame && !entries.is_empty() {
-            let turn = self.codec.turn();
+            let turn = self.whole_turn();
             // An answer may end in a round that says nothing, which no provider takes back.
             if !turn.is_empty() {
                 entries.push(HiddenEntry::Turn(turn));

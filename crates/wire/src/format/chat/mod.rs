@@ -12,7 +12,7 @@ use super::{AnswerDialect, Codec, CodecOptions, openai_error, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::push_data;
-use crate::json;
+use crate::json::{self, Span};
 use crate::request::Request;
 
 /// See the module.
@@ -29,6 +29,12 @@ impl AnswerDialect for Chat {
             Bytes::from(out)
         };
         results.iter().map(one).collect()
+    }
+
+    fn named_calls(&self, src: &[u8], turn: Span) -> Vec<Span> {
+        let calls = json::get(src, turn, "tool_calls").and_then(|list| json::elements(src, list).ok());
+        let named = |call: Span| json::get(src, call, "function");
+        calls.unwrap_or_default().into_iter().filter_map(named).collect()
     }
 
     fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {

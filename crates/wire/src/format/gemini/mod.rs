@@ -54,6 +54,16 @@ impl AnswerDialect for Gemini {
         vec![Bytes::from(out)]
     }
 
+    fn named_calls(&self, src: &[u8], turn: Span) -> Vec<Span> {
+        let parts = json::get(src, turn, "parts").map(|parts| json::one_or_more(src, parts));
+        let named = |part: Span| {
+            ["functionCall", "function_call"]
+                .iter()
+                .find_map(|key| json::get(src, part, key))
+        };
+        parts.unwrap_or_default().into_iter().filter_map(named).collect()
+    }
+
     fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {
         splice::grow(body, "contents", &[turn, results].concat())
     }

@@ -12,7 +12,7 @@ use super::{AnswerDialect, Codec, CodecOptions, splice};
 use crate::drive::CallResult;
 use crate::fault::Fault;
 use crate::frame::{push_event, push_line};
-use crate::json::{self, ValueKind};
+use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 
 pub(crate) use codec::MessagesLayout;
@@ -33,6 +33,12 @@ impl AnswerDialect for Messages {
         }
         out.extend_from_slice(b"]}");
         vec![out.into()]
+    }
+
+    fn named_calls(&self, src: &[u8], turn: Span) -> Vec<Span> {
+        let blocks = json::get(src, turn, "content").and_then(|list| json::elements(src, list).ok());
+        let is_call = |block: &Span| json::get_text(src, *block, "type").is_some_and(|kind| kind == "tool_use");
+        blocks.unwrap_or_default().into_iter().filter(is_call).collect()
     }
 
     fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {

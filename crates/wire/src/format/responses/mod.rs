@@ -38,6 +38,11 @@ impl AnswerDialect for Responses {
         results.iter().map(one).collect()
     }
 
+    fn named_calls(&self, src: &[u8], turn: Span) -> Vec<Span> {
+        let is_call = json::get_text(src, turn, "type").is_some_and(|kind| kind == "function_call");
+        is_call.then_some(turn).into_iter().collect()
+    }
+
     /// A conversation that the upstream keeps has the turn already, and everything before it: only the results go.
     fn next_body(&self, body: &Bytes, turn: &[Bytes], results: &[Bytes]) -> Bytes {
         let kept = splice::top_value(body, "conversation").is_some_and(|span| !json::is_null(body, span));
