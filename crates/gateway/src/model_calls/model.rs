@@ -51,7 +51,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let (format, kind) = (route.format, route.kind);
     let (parts, body) = request.into_parts();
     let request_id = RequestId::of(&parts.extensions);
-    let log = new_log(format, request_id, parts.extensions.get::<RunOrigin>());
+    let mut log = new_log(format, request_id, parts.extensions.get::<RunOrigin>());
     let mut trace = RequestTrace::begin(&gateway.tracer, &route, &parts, begun);
     let caller = caller::identify(&gateway.secret.current(), &parts.headers, &parts.uri);
     let counted = caller::counted_beside(&caller, &gateway.secret.current(), &parts).bucket();
@@ -63,6 +63,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     };
     let (served, snapshot) = gateway.served_to(&parts).await;
     trace.catalog(&snapshot.revision);
+    log.revision.clone_from(&snapshot.revision);
     let read = read_request(&gateway, &snapshot, route, (&held, &named, counted), &parts).await;
     let Prepared {
         request,
@@ -180,8 +181,6 @@ fn asks_for_events(target: &mut UpstreamTarget, fields: &RequestFields, reads: b
     array
 }
 
-/// The answer to a call beyond the limit, if the client's own calls of that turn keep the loop alive.
-const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answer without them.";
 /// Skill calls of one turn that are run: as many as a model makes that splits work over parallel calls.
 const CALLS_PER_TURN: usize = 32;
 /// The answer to a call beyond those.
@@ -222,7 +221,7 @@ fn settings(
         max_rounds: snapshot.runtime.max_tool_rounds,
         deadline: snapshot.runtime.deadline,
         last_note: knack_skill::texts::LAST_CALL,
-        limit_text: LIMIT_REACHED,
+        limit_text: knack_skill::texts::LIMIT_REACHED,
         lost_text: knack_skill::texts::NO_LONGER_AVAILABLE,
         max_calls: CALLS_PER_TURN,
         calls_text: &CALLS_TEXT,

@@ -85,7 +85,7 @@ impl ToolRunner {
                 trace.end(&answered(true));
                 CallOutcome {
                     token: call.token,
-                    text: format!("No tool \"{}\".", call.name),
+                    text: knack_skill::texts::unknown_tool(&call.name),
                     is_error: true,
                     ..CallOutcome::default()
                 }

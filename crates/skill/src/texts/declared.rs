@@ -166,7 +166,7 @@ pub fn load_skill_schema() -> Value {
 
 /// Describes the caller of undeclared tools.
 pub fn run_skill_tool_description(load_skill: &str) -> String {
-    format!("Runs a tool that {load_skill} described. It finds the files of this conversation below inputs/.")
+    format!("Runs a tool that {load_skill} described.")
 }
 
 /// Declares its arguments.

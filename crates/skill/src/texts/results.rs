@@ -16,6 +16,8 @@ const TAIL_BYTES: usize = 8 * 1024;
 
 /// Ends the result of the last allowed round.
 pub const LAST_CALL: &str = "Last skill call available for this request; answer now.";
+/// Answers a call beyond the last allowed round, where the client's own calls of that turn keep the loop alive.
+pub const LIMIT_REACHED: &str = "Limit of skill calls for this request reached; answer without them.";
 /// Replaces the text of a loaded skill that has another digest now.
 pub const SKILL_CHANGED: &str = "This skill changed; load it again.";
 /// Answers an open call of Knack whose turn was forgotten.
@@ -48,8 +50,14 @@ pub fn loaded(
         for (name, description, schema) in tools {
             let _ = write!(text, "\n- {name}: {description} arguments: {schema}");
         }
+        text.push_str("\nTools find the files of this conversation below inputs/.");
     }
     text
+}
+
+/// Answers a call by a name that no tool of the request has.
+pub fn unknown_tool(name: &str) -> String {
+    format!("No tool \"{}\".", shortened(name))
 }
 
 /// Answers a name that no skill has.

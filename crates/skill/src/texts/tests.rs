@@ -58,7 +58,7 @@ fn the_generic_tools_are_declared_like_this() {
     {"type":"object","properties":{"skill":{"type":"string","description":"Name from the list of skills."},"path":{"type":"string","description":"File of the skill to read instead of its instructions."},"inputs":{"type":"object","description":"Values for the inputs the skill asks for."}},"required":["skill"]}
 
     run_skill_tool
-    Runs a tool that load_skill described. It finds the files of this conversation below inputs/.
+    Runs a tool that load_skill described.
     {"type":"object","properties":{"skill":{"type":"string"},"tool":{"type":"string"},"arguments":{"type":"object","description":"As the tool's schema says."}},"required":["skill","tool"]}
 
     run_code
@@ -250,6 +250,8 @@ fn errors_read_like_this() {
         SKILL_CHANGED.to_owned(),
         NO_LONGER_AVAILABLE.to_owned(),
         too_many_calls(32),
+        LIMIT_REACHED.to_owned(),
+        unknown_tool("x"),
     ];
     insta::assert_snapshot!(all.join("\n"), @r#"
     No skill "x". Closest: a, b, c.
@@ -269,6 +271,8 @@ fn errors_read_like_this() {
     This skill changed; load it again.
     result no longer available
     Not run: of one turn only the first 32 skill calls are run. Call again with fewer at once.
+    Limit of skill calls for this request reached; answer without them.
+    No tool "x".
     "#);
 }
 
