@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::support::{Start, start, with_script};
+use super::support::{Answer, Start, start, with_script};
 use super::talk::{Format, ROWS, Talk};
 
 const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: \"You said: {{user}}\"}\n";
@@ -357,4 +357,186 @@ async fn a_path_prefix_and_unknown_paths_pass() {
         )
         .await;
     assert_eq!((models.status, models.json()["object"].clone()), (200, json!("list")));
+}
+
+/// A tool of the client's.
+fn declared(format: Format, name: &str) -> Value {
+    let schema = json!({"type": "object", "properties": {}});
+    match format {
+        Format::Chat => json!({"type": "function", "function": {"name": name, "parameters": schema}}),
+        Format::Messages => json!({"name": name, "input_schema": schema}),
+        Format::Responses => json!({"type": "function", "name": name, "parameters": schema}),
+        Format::Gemini => json!({"functionDeclarations": [{"name": name, "parametersJsonSchema": schema}]}),
+    }
+}
+
+/// The names of the tools that the provider was sent, in order.
+fn offered(format: Format, sent: &Value) -> Vec<String> {
+    let tools = sent["tools"].as_array().unwrap().iter();
+    let named = tools.flat_map(|tool| match format {
+        Format::Chat => vec![&tool["function"]["name"]],
+        Format::Messages | Format::Responses => vec![&tool["name"]],
+        Format::Gemini => {
+            let functions = tool["functionDeclarations"].as_array().unwrap().iter();
+            functions.map(|function| &function["name"]).collect()
+        }
+    });
+    named.map(|name| name.as_str().unwrap().to_owned()).collect()
+}
+
+/// `x-knack` without its revision.
+fn told(answer: &Answer) -> &str {
+    let header = answer.headers["x-knack"].to_str().unwrap();
+    let (revision, rest) = header.split_once("; ").unwrap_or((header, ""));
+    assert!(revision.starts_with("revision=") && revision.len() > 12, "{header}");
+    rest
+}
+
+/// The client's tool is the client's; header and console say that the skill's was left out.
+#[tokio::test]
+async fn a_declared_tool_with_a_name_of_the_clients_is_left_out_and_the_header_says_so() {
+    let skill = "---\nname: lookup\ndescription: d\nmode: llm\nactivation: Always\ntools:\n  - name: lookup\n    description: The skill's.\n    command: [python3, look.py]\n---\nx\n";
+    let script = "turns:\n  - user: look\n    rounds:\n      - reply: {calls: [{tool: lookup, arguments: {}}]}\n";
+    let knack = start(Start {
+        skills: vec![("lookup/SKILL.md", skill), ("lookup/look.py", "")],
+        script: script.to_owned(),
+        ..Start::default()
+    })
+    .await;
+    for (count, row) in ROWS.into_iter().enumerate() {
+        let mut talk = Talk::plain(row, "look");
+        let mut body = talk.body();
+        body["tools"] = json!([declared(row.0, "lookup")]);
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        let said = talk.take(&answer);
+        assert_eq!(said.calls, ["lookup"], "{row:?}");
+        assert!(
+            told(&answer).starts_with("skills=lookup; added-tokens="),
+            "{}",
+            told(&answer)
+        );
+        assert!(
+            told(&answer).ends_with("; left-out=lookup"),
+            "{row:?}: {}",
+            told(&answer)
+        );
+        let names = offered(row.0, &knack.upstream());
+        assert_eq!(names.iter().filter(|name| *name == "lookup").count(), 1, "{names:?}");
+        assert!(!knack.upstream().to_string().contains("The skill's."), "{row:?}");
+        knack.told_times("tool lookup is left out", count + 1).await;
+    }
+}
+
+#[tokio::test]
+async fn generic_tools_with_names_of_the_clients_get_others_and_nothing_is_left_out() {
+    let script = "turns:\n  - user: look\n    rounds:\n      - expect: {system: call knack_load_skill with its name}\n        reply: {calls: [{tool: knack_load_skill, arguments: {skill: listed}}]}\n      - expect: {result: {contains: Run python3}}\n        reply: {calls: [{tool: load_skill, arguments: {}}, {tool: run_code, arguments: {}}]}\n";
+    let knack = with_script(script).await;
+    for row in ROWS {
+        let mut talk = Talk::plain(row, "look");
+        let mut body = talk.body();
+        body["tools"] = json!([declared(row.0, "load_skill"), declared(row.0, "run_code")]);
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        assert_eq!(talk.take(&answer).calls, ["load_skill", "run_code"], "{row:?}");
+        assert!(!answer.text.contains("knack_load_skill"), "{row:?}: {}", answer.text);
+        assert!(!told(&answer).contains("left-out"), "{row:?}: {}", told(&answer));
+        let names = offered(row.0, &knack.upstream());
+        assert_eq!(
+            names,
+            ["load_skill", "run_code", "knack_load_skill", "knack_run_code"],
+            "{row:?}"
+        );
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// The reason is one of a few words: no text of the client's is in the header.
+#[tokio::test]
+async fn an_answer_without_skills_says_why_in_its_header() {
+    let knack = with_script(ECHO).await;
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        let plain = talk.body();
+        let mut few = plain.clone();
+        let mut refused = plain.clone();
+        match row.0 {
+            Format::Chat | Format::Messages => few["max_tokens"] = json!(9),
+            Format::Responses => few["max_output_tokens"] = json!(9),
+            Format::Gemini => few["generationConfig"] = json!({"maxOutputTokens": 9}),
+        }
+        match row.0 {
+            Format::Chat => {
+                refused["functions"] = json!([{"name": "f", "parameters": {"type": "object", "properties": {}}}])
+            }
+            Format::Messages => refused["tool_choice"] = json!({"type": "none"}),
+            Format::Responses => refused["background"] = json!(true),
+            Format::Gemini => refused["cachedContent"] = json!("c"),
+        }
+        let word = match row.0 {
+            Format::Chat => "legacy-functions",
+            Format::Messages => "tool_choice",
+            Format::Responses => "background",
+            Format::Gemini => "cachedContent",
+        };
+        for (body, header, word) in [
+            (&plain, "none", "x-knack-skills"),
+            (&few, "", "max_tokens"),
+            (&refused, "", word),
+        ] {
+            let request = talk.request(&knack.url, body).header("x-knack-skills", header);
+            let answer = knack.send(request).await;
+            let expected = format!("skills=; added-tokens=0; off={word}");
+            assert_eq!(told(&answer), expected, "{row:?}: {}", answer.text);
+        }
+        let via = talk.request(&knack.url, &plain).header("x-knack-via", "anything");
+        let answer = knack.send(via).await;
+        assert_eq!(told(&answer), "skills=; added-tokens=0; off=x-knack-via", "{row:?}");
+        assert_eq!(knack.upstream(), plain, "{row:?}");
+    }
+}
+
+/// A request that is refused has the revision by which it was judged.
+#[tokio::test]
+async fn refusals_have_the_revision_of_the_catalog() {
+    let knack = with_script(ECHO).await;
+    for row in ROWS {
+        let talk = Talk::plain(row, "hi");
+        let served = talk.send(&knack).await;
+        let revision = served.headers["x-knack"]
+            .to_str()
+            .unwrap()
+            .split(';')
+            .next()
+            .unwrap()
+            .to_owned();
+        let unknown = talk
+            .request(&knack.url, &talk.body())
+            .header("x-knack-skills", "nobody");
+        let mut several = talk.body();
+        let is_refused = match row.0 {
+            Format::Chat => {
+                several["n"] = json!(2);
+                true
+            }
+            Format::Gemini => {
+                several["generationConfig"] = json!({"candidateCount": 2});
+                true
+            }
+            Format::Messages | Format::Responses => false,
+        };
+        let mut asked = vec![(404, unknown)];
+        if is_refused {
+            asked.push((400, talk.request(&knack.url, &several)));
+        }
+        for (status, request) in asked {
+            let answer = knack.send(request).await;
+            assert_eq!(answer.status, status, "{row:?}: {}", answer.text);
+            assert_eq!(answer.headers["x-knack"], revision.as_str(), "{row:?}");
+        }
+    }
+    // No catalog was asked.
+    let unread = knack
+        .send(knack.chat(&json!({})).header("content-encoding", "odd"))
+        .await;
+    assert_eq!(unread.status, 415);
+    assert!(unread.headers.get("x-knack").is_none());
 }

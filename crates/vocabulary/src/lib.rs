@@ -13,6 +13,8 @@ pub const KIND_SKILL_RUNTIME: &str = "SkillRuntime";
 pub const DEFAULT_NAMESPACE: &str = "default";
 /// Request header that names skills for one request, or `none`.
 pub const HEADER_SKILLS: &str = "x-knack-skills";
+/// Request header from one gateway to another in its path, which then injects nothing.
+pub const HEADER_VIA: &str = "x-knack-via";
 /// Response header with a summary of what was injected.
 pub const HEADER_KNACK: &str = "x-knack";
 /// Longest `metadata.name`: it must fit a DNS label (RFC 1123), since pods and labels carry it.

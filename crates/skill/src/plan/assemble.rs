@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use super::select::NamedSkill;
-use super::types::{Action, ActivationCause, Active, Note, Plan, PlannedTool};
+use super::types::{Action, ActivationCause, Active, HeaderNote, Note, Plan, PlannedTool};
 use crate::catalog::{BaseInjection, Catalog, CatalogEntry, Generic, ModelCode};
 use crate::litellm;
 use crate::model::{ActivationMode, Skill, SkillRef};
@@ -170,6 +170,7 @@ fn wanting(active: &[(Active, &CatalogEntry)], named: &[NamedSkill<'_>]) -> Vec<
         Some(Note {
             skill: Some(active.skill.id.clone()),
             text,
+            header: None,
         })
     });
     notes.collect()
@@ -286,6 +287,7 @@ impl<'a> Parts<'a> {
         self.notes.push(Note {
             skill,
             text: format!("tool {} is left out: the request has a tool of that name", tool.name),
+            header: Some(HeaderNote::LeftOut(tool.name.clone())),
         });
         false
     }

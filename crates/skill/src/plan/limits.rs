@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::select::NamedSkill;
-use super::types::{PlanError, PlanRequest, ToolChoice};
+use super::types::{Note, PlanError, PlanRequest, ToolChoice};
 use crate::catalog::{CatalogEntry, CatalogSettings};
 use crate::template::{FilledTooLarge, MAX_FILLED_BYTES};
 
@@ -43,23 +43,29 @@ fn own_bytes(entry: &CatalogEntry) -> usize {
 }
 
 /// The reason why this request is left alone, if there is one.
-pub(super) fn off(request: &PlanRequest<'_>, settings: &CatalogSettings, header_none: bool) -> Option<String> {
+pub(super) fn off(request: &PlanRequest<'_>, settings: &CatalogSettings, header_none: bool) -> Option<Note> {
     if header_none {
-        return Some("the header x-knack-skills says none".to_owned());
+        return Some(Note::off("x-knack-skills", "the header x-knack-skills says none"));
     }
     match request.tool_choice {
         ToolChoice::Free => {}
-        ToolChoice::None => return Some("tool_choice is none".to_owned()),
-        ToolChoice::AllowedTools => return Some("tool_choice is allowed_tools".to_owned()),
-        ToolChoice::Closed(word) => return Some(format!("the request uses {word}")),
+        ToolChoice::None => return Some(Note::off("tool_choice", "tool_choice is none")),
+        ToolChoice::AllowedTools => return Some(Note::off("allowed_tools", "tool_choice is allowed_tools")),
+        ToolChoice::Closed(word) => return Some(Note::off(word, format!("the request uses {word}"))),
     }
     if !settings.models.is_empty() && !settings.models.iter().any(|pattern| matches(pattern, request.model)) {
-        return Some(format!("the runtime does not inject for model {}", request.model));
+        return Some(Note::off(
+            "model",
+            format!("the runtime does not inject for model {}", request.model),
+        ));
     }
     if let Some(max_tokens) = request.max_tokens.filter(|tokens| *tokens < settings.min_max_tokens) {
-        return Some(format!(
-            "max_tokens {max_tokens} is below the runtime's minimum of {}",
-            settings.min_max_tokens
+        return Some(Note::off(
+            "max_tokens",
+            format!(
+                "max_tokens {max_tokens} is below the runtime's minimum of {}",
+                settings.min_max_tokens
+            ),
         ));
     }
     None

@@ -21,8 +21,8 @@ mod types;
 use std::sync::Arc;
 
 pub use types::{
-    Action, ActivationCause, Active, ContainerPlan, ContainerSkill, Note, Plan, PlanError, PlanRequest, PlannedTool,
-    RunCode, ServedVersion, ToolChoice,
+    Action, ActivationCause, Active, ContainerPlan, ContainerSkill, HeaderNote, Note, Plan, PlanError, PlanRequest,
+    PlannedTool, RunCode, ServedVersion, ToolChoice,
 };
 
 use crate::catalog::{Catalog, CatalogEntry, Generic, ModelCode};
@@ -45,14 +45,11 @@ pub fn plan_within(
 ) -> Result<Plan, PlanError> {
     let container = select::container(request.container, catalog)?;
     let header = select::header(request.header, catalog)?;
-    if let Some(reason) = limits::off(request, catalog.settings(), header.is_none()) {
+    if let Some(note) = limits::off(request, catalog.settings(), header.is_none()) {
         return Ok(Plan {
             container: container.plan,
             off: true,
-            notes: vec![Note {
-                skill: None,
-                text: reason,
-            }],
+            notes: vec![note],
             ..Plan::default()
         });
     }

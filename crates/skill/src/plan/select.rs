@@ -182,6 +182,7 @@ pub(super) fn unserved_mentions(texts: &[&str], catalog: &Catalog) -> Vec<Note> 
             notes.push(Note {
                 skill: Some(unserved.skill.clone()),
                 text: format!("@{} is here but not served: {}", mention.skill, unserved.why),
+                header: None,
             });
         }
     }
@@ -206,6 +207,7 @@ pub(super) fn unknown_mention(texts: &[&str], catalog: &Catalog) -> Option<Note>
         text: format!(
             "the last message begins with @ and a name that no skill here has, so it is sent as text{closest}"
         ),
+        header: None,
     })
 }
 

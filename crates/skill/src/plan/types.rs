@@ -195,6 +195,28 @@ pub struct Note {
     pub skill: Option<SkillRef>,
     /// One line.
     pub text: String,
+    /// What the header says of it, if anything.
+    pub header: Option<HeaderNote>,
+}
+
+/// What the `x-knack` header says of a note: fixed words and names that the catalog made, never a client's text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HeaderNote {
+    /// The tool of this name is left out.
+    LeftOut(String),
+    /// Nothing is injected, for the reason of this word.
+    Off(&'static str),
+}
+
+impl Note {
+    /// Nothing is injected.
+    pub fn off(word: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            skill: None,
+            text: text.into(),
+            header: Some(HeaderNote::Off(word)),
+        }
+    }
 }
 
 /// A version that is served, in the words of the Skills APIs.

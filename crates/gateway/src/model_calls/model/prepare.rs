@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use knack_serving::aside;
 use knack_skill::plan::{Note, Plan};
-use knack_vocabulary::HEADER_SKILLS;
+use knack_vocabulary::{HEADER_SKILLS, HEADER_VIA};
 use knack_wire::{Fault, Format, Injection, ModelRoute, RequestFields};
 
 use crate::catalog::Snapshot;
@@ -44,18 +44,25 @@ pub(super) async fn read_request(
 ) -> Result<Prepared, Fault> {
     let header = skills_header(&parts.headers);
     let run_of = parts.extensions.get::<RunOrigin>().cloned();
+    // A run of a skill was asked of this gateway.
+    let via = run_of.is_none() && parts.headers.contains_key(HEADER_VIA);
     let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
     let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
     aside(bytes.len(), move || {
         let request = knack_wire::Request::parse(route, bytes)?;
-        prepare(request, (header, run_of), &snapshot, (&gateway, names_files, counted))
+        prepare(
+            request,
+            (header, run_of, via),
+            &snapshot,
+            (&gateway, names_files, counted),
+        )
     })
     .await
 }
 
 fn prepare(
     request: knack_wire::Request,
-    (header, run_of): (Result<Option<String>, Fault>, Option<RunOrigin>),
+    (header, run_of, via): (Result<Option<String>, Fault>, Option<RunOrigin>, bool),
     snapshot: &Snapshot,
     (gateway, names_files, counted): (&Gateway, bool, KeyedHash),
 ) -> Result<Prepared, Fault> {
@@ -82,12 +89,23 @@ fn prepare(
         run_of.as_ref().map(|run| &run.skill),
         &mut room,
     )?;
-    let (injection, injecting) = if snapshot.is_suspended() {
-        plan.off = true;
-        plan.notes.push(Note {
-            skill: None,
-            text: "suspended by the runtime".to_owned(),
-        });
+    let untouched = if snapshot.is_suspended() {
+        Some(Note::off("suspended", "suspended by the runtime"))
+    } else if via {
+        // Hidden turns and runs are those of the gateway before this one.
+        Some(Note::off(
+            HEADER_VIA,
+            "a gateway before this one injects skills (x-knack-via)",
+        ))
+    } else {
+        None
+    };
+    let (injection, injecting) = if let Some(note) = untouched {
+        plan = Plan {
+            off: true,
+            notes: vec![note],
+            ..Plan::default()
+        };
         (Injection::default(), false)
     } else {
         let code_tool = code_tools::replacement(&fields, &plan, snapshot.absent.is_none(), (format, is_missing))?;
