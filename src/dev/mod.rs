@@ -280,7 +280,9 @@ fn upstreams(
         .upstream
         .bases(runtime, mock_url, |name| std::env::var(name).ok())?;
     // Only the user of this machine can reach this program, and it runs as that user.
-    Ok(Upstreams::new(&bases, roots)?.with_key_scope(KeyScope::Account))
+    Ok(Upstreams::new(&bases, roots)?
+        .with_key_scope(KeyScope::Account)
+        .through_knack(args.upstream.upstream_knack.iter().copied()))
 }
 
 /// Waits until recordings, the history of executions and spans are written.

@@ -25,6 +25,16 @@ pub(super) struct UpstreamArgs {
     /// Base URL for the Gemini API
     #[arg(long, env = "KNACK_UPSTREAM_GEMINI")]
     upstream_gemini: Option<String>,
+    /// APIs whose upstream is another gateway of Knack, such as the one of a cluster: it is told with x-knack-via that skills are
+    /// injected here, and injects none
+    #[arg(
+        long,
+        value_name = "APIS",
+        env = "KNACK_UPSTREAM_KNACK",
+        value_enum,
+        value_delimiter = ','
+    )]
+    pub(super) upstream_knack: Vec<Api>,
 }
 
 impl UpstreamArgs {

@@ -57,6 +57,7 @@ VARIATIONS = {
     "gateway.recordStoreMib": {"gateway": {"recordStoreMib": 64}},
     "gateway.mcp.enabled": {"gateway": {"mcp": {"enabled": True}}},
     "injection.mcp.enabled": {"injection": {"delivery": "Policy", "mcp": {"enabled": True}}},
+    "gateway.upstreamKnack": {"gateway": {"upstreams": {"openai": "https://knack.example.org"}, "upstreamKnack": ["openai"]}},
     "gateway.sandboxCodeTools": {"gateway": {"sandboxCodeTools": ["openai", "anthropic", "gemini"]}},
     "crds.enabled": {"crds": {"enabled": False}},
     "crds.keep": {"crds": {"keep": False}},

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::{Answer, Start, client, start, with_sandbox, with_script};
-use super::talk::{Format, Talk, events};
+use super::talk::{Format, ROWS, Talk, events};
 
 const SCRIPT: &str = r#"
 turns:
@@ -155,7 +155,7 @@ async fn a_system_text_of_an_unknown_type_goes_untouched() {
         );
         let claimed = answer.headers.get("x-knack").map(|value| value.to_str().unwrap());
         assert!(
-            claimed.is_none_or(|claimed| claimed.ends_with("; skills=; added-tokens=0")),
+            claimed.is_none_or(|claimed| claimed.contains("; skills=; added-tokens=0; off=")),
             "{body}: {claimed:?}"
         );
     }
@@ -496,4 +496,34 @@ turns:
         );
         assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
     }
+}
+
+/// The first gateway injects, remembers and runs; the second one, which serves the same skills, leaves it alone.
+#[tokio::test]
+async fn two_gateways_in_a_row_inject_once() {
+    let script = "turns:\n  - user: look\n    rounds:\n      - expect: {tool: load_skill, system: plover}\n        reply: {calls: [{tool: load_skill, arguments: {skill: listed}}]}\n      - expect: {result: {contains: Run python3}}\n        reply: {text: Looked.}\n  - user: and then\n    rounds:\n      - expect: {history: {contains: Run python3}}\n        reply: {text: I remember.}\n";
+    let second = with_script(script).await;
+    let first = start(Start {
+        upstream: Some(second.url.clone()),
+        through_knack: true,
+        ..Start::default()
+    })
+    .await;
+    for row in ROWS {
+        let mut talk = Talk::saying(row, "look");
+        assert_eq!(talk.ask(&first).await.text, "Looked.", "{row:?}");
+        let sent = second.upstream().to_string();
+        assert_eq!(sent.matches("The word is plover.").count(), 1, "{row:?}: {sent}");
+        assert_eq!(
+            sent.matches("Returns the instructions, file list").count(),
+            1,
+            "{row:?}: {sent}"
+        );
+        talk.say("and then");
+        assert_eq!(talk.ask(&first).await.text, "I remember.", "{row:?}");
+    }
+    assert_eq!(second.mock.handle.failures(), Vec::<String>::new());
+    let lines = second.told_times("x-knack-via", 3 * ROWS.len()).await;
+    assert!(!lines.contains("skills: always"), "{lines}");
+    first.told_times("skills: always (always)", 2 * ROWS.len()).await;
 }

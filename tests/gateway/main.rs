@@ -43,6 +43,7 @@ mod observed;
 mod operator;
 #[path = "../support/port.rs"]
 mod port;
+mod realtime;
 mod refusals;
 #[path = "../support/released.rs"]
 mod released;

@@ -89,7 +89,7 @@ async fn every_error_of_ours_has_the_name_of_its_request() {
             426,
             Format::Messages,
             client()
-                .get(format!("{}/v1/x", knack.url))
+                .get(format!("{}/v1/responses/", knack.url))
                 .header("upgrade", "websocket")
                 .header("anthropic-version", "2023-06-01"),
         ),

@@ -86,7 +86,7 @@ async fn websockets_and_unknown_endpoints_of_ours_are_refused_plainly() {
     let knack = with_script(ECHO).await;
     let upgrade = |protocol: &str| {
         client()
-            .get(format!("{}/v1/responses", knack.url))
+            .get(format!("{}/gw/v1/responses/", knack.url))
             .header("connection", "upgrade")
             .header("upgrade", protocol)
     };

@@ -97,6 +97,8 @@ pub(crate) struct Start {
     pub stopping: Stopping,
     /// Provider keys of the operator.
     pub operator_key: Option<&'static str>,
+    /// The upstream of every API is another gateway of Knack.
+    pub through_knack: bool,
     /// APIs whose upstream has no tool that runs programs.
     pub sandbox_code_tools: Vec<CodeTools>,
     /// Keeps uploads and containers, by this clock and within these bounds.
@@ -135,6 +137,7 @@ impl Default for Start {
             memory: MemoryBudget::new(512 << 20),
             stopping: Stopping::AT_ONCE,
             operator_key: None,
+            through_knack: false,
             sandbox_code_tools: Vec::new(),
             user_files: None,
             kept_files: None,
@@ -225,7 +228,9 @@ pub(crate) async fn start(options: Start) -> Running {
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: None,
-        upstreams: Upstreams::new(&bases, &options.roots).unwrap(),
+        upstreams: Upstreams::new(&bases, &options.roots)
+            .unwrap()
+            .through_knack(bases.into_keys().filter(|_| options.through_knack)),
         executor: options.executor,
         sandbox_code_tools: options.sandbox_code_tools.into_iter().collect(),
         uploads: relay.clone().map(|relay| relay as Arc<dyn Uploads>),

@@ -206,7 +206,10 @@ async fn a_schema_that_excludes_tools_is_answered_without_skills() {
             assert_eq!(answer.status, 200, "{format:?}: {}", answer.text);
             assert!(answer.text.contains(r#"{\"a\":1}"#), "{}", answer.text);
             let said = answer.headers["x-knack"].to_str().unwrap();
-            assert!(said.ends_with("; skills=; added-tokens=0"), "{said}");
+            assert!(
+                said.ends_with("; skills=; added-tokens=0; off=refused-by-provider"),
+                "{said}"
+            );
             let requests = knack.mock.handle.requests().split_off(before);
             assert_eq!((requests.len(), &requests[1].json()), (2, &body), "{format:?}");
         }

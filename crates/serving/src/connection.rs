@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use http::{HeaderValue, Request, Response, Version, header};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -63,7 +63,8 @@ pub(super) async fn serve(
         }
     }
     let activity = Activity::new(Instant::now());
-    let socket = WatchedSocket::new(stream, Arc::clone(&activity));
+    let socket_closed = CancellationToken::new();
+    let socket = WatchedSocket::new(stream, Arc::clone(&activity), &socket_closed);
     let tracked = Tracked {
         router: TowerToHyperService::new(router),
         activity: Arc::clone(&activity),
@@ -71,7 +72,7 @@ pub(super) async fn serve(
         leave: stop.leave.clone(),
     };
     let bounds = &serving.bounds;
-    match &serving.tls {
+    let closed = match &serving.tls {
         None => drive(socket, tracked, &activity, bounds, stop).await,
         Some(tls) => match tokio::time::timeout(bounds.head, tls.accept(socket)).await {
             Ok(Ok(socket)) => {
@@ -80,7 +81,13 @@ pub(super) async fn serve(
             }
             Ok(Err(_)) | Err(_) => Some(Closed::Handshake),
         },
+    };
+    // A request may have taken the connection over: it counts until that ends.
+    tokio::select! {
+        () = socket_closed.cancelled() => {}
+        () = stop.cut.cancelled() => {}
     }
+    closed
 }
 
 /// Head and first event of a stream are two writes: with Nagle's algorithm the second waits for an ACK, about 40 ms.
@@ -102,14 +109,14 @@ pub(super) fn refuse(stream: &TcpStream) {
 }
 
 async fn drive(
-    socket: impl AsyncRead + AsyncWrite + Unpin + 'static,
+    socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     service: Tracked,
     activity: &Activity,
     bounds: &Bounds,
     stop: &Stop,
 ) -> Option<Closed> {
     let builder = builder(bounds);
-    let connection = builder.serve_connection(TokioIo::new(socket), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
     let mut checks = tokio::time::interval(check_every(bounds));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -193,7 +200,9 @@ impl Service<Request<Incoming>> for Tracked {
         Box::pin(async move {
             let mut answer = answer.await?;
             unread.discard(answer.status(), BodyTimes::default()).await;
-            if leave.is_cancelled() && !multiplexed {
+            // A connection that is taken over serves no other request.
+            let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+            if leave.is_cancelled() && !multiplexed && !is_upgrade {
                 answer
                     .headers_mut()
                     .insert(header::CONNECTION, HeaderValue::from_static("close"));

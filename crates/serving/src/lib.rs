@@ -26,6 +26,7 @@ pub mod sources;
 mod stopping;
 mod unread;
 mod until_sent;
+pub mod upgrade;
 mod watched_socket;
 
 use std::net::{IpAddr, SocketAddr};

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::activity::Activity;
 
@@ -15,11 +16,18 @@ use super::activity::Activity;
 pub(super) struct WatchedSocket {
     socket: TcpStream,
     activity: Arc<Activity>,
+    /// Tells that it is closed, which may be after its connection has ended: a request may have taken it over.
+    _open: DropGuard,
 }
 
 impl WatchedSocket {
-    pub(super) fn new(socket: TcpStream, activity: Arc<Activity>) -> Self {
-        Self { socket, activity }
+    /// `closed` is cancelled when the socket is dropped.
+    pub(super) fn new(socket: TcpStream, activity: Arc<Activity>, closed: &CancellationToken) -> Self {
+        Self {
+            socket,
+            activity,
+            _open: closed.clone().drop_guard(),
+        }
     }
 
     fn note(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {

@@ -12,6 +12,7 @@ use knack_trust::CaArgs;
 
 use crate::http_server::server::Stopping;
 use crate::providers::operator_key::KeyScope;
+use crate::providers::provider::Api;
 use crate::runs::code_tools::CodeTools;
 
 /// What the gateway serves, and how. Required arguments are `Option`s, since `health` does not need them.
@@ -64,6 +65,16 @@ pub(super) struct ServeArgs {
     /// Base URL for the Gemini API
     #[arg(long, value_name = "URL", env = "KNACK_UPSTREAM_GEMINI")]
     pub(super) upstream_gemini: Option<String>,
+    /// APIs whose upstream is another gateway of Knack, such as the one of a cluster: it is told with x-knack-via that skills are
+    /// injected here, and injects none
+    #[arg(
+        long,
+        value_name = "APIS",
+        env = "KNACK_UPSTREAM_KNACK",
+        value_enum,
+        value_delimiter = ','
+    )]
+    pub(super) upstream_knack: Vec<Api>,
     /// APIs whose upstream has no tool that runs programs (OpenAI's shell in a container, Anthropic's and Gemini's code
     /// execution): clients that ask for it get runs in the sandbox of the runtime
     #[arg(

@@ -108,7 +108,8 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
     let probes_listener = bind("--metrics-listen", args.metrics_listen).await?;
     let upstreams = Upstreams::new(&configured.bases, &roots)?
         .with_key_scope(args.key_scope())
-        .without(configured.unreadable);
+        .without(configured.unreadable)
+        .through_knack(args.upstream_knack.iter().copied());
     let rekeying = rekey(&args, &upstreams);
     let tracer = Tracer::from_env("knack-gateway", &roots).map_err(anyhow::Error::msg);
     let tracer = or_ignored("OTEL_EXPORTER_OTLP_*", tracer, Tracer::off)?;

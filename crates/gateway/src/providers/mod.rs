@@ -6,3 +6,4 @@ pub mod provider;
 pub(crate) mod provider_keys;
 pub(crate) mod proxy;
 pub mod upstream;
+pub(crate) mod websocket;

@@ -1,5 +1,6 @@
 //! The APIs of providers.
 
+use clap::ValueEnum;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Uri};
 use knack_wire::Format;
@@ -7,9 +8,10 @@ use knack_wire::Format;
 use super::forwarded_headers::{CREDENTIAL_HEADERS, credential_parameter};
 
 /// The API that a request uses: selects one of the configured addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
 pub enum Api {
     /// Chat Completions, Responses and everything under OpenAI's paths.
+    #[value(name = "openai")]
     OpenAi,
     /// Messages and everything with an `anthropic-version` header, or with Anthropic's credential alone.
     Anthropic,

@@ -1,5 +1,6 @@
 //! Everything that is not a model call of a known format: streamed through in both directions, untouched.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::body::{Body, HttpBody as _};
@@ -9,13 +10,15 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
+use knack_serving::upgrade::Upgraded;
 use knack_wire::Fault;
 use tokio::time::Instant;
 
 use super::forwarded_headers::{forward_request_headers, forward_response_headers};
 use super::provider::Api;
 use super::upstream::{causes, certificate_fault};
+use super::websocket;
 use crate::http_server::fault::{error_format, fault, fault_of, set_request_id};
 use crate::http_server::request_id::RequestId;
 use crate::state::Gateway;
@@ -31,19 +34,30 @@ fn asks_for_websocket(headers: &HeaderMap) -> bool {
         .any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
 }
 
+/// The refusal of a websocket that cannot be passed on; `None`: it can be. Over a websocket of the Responses API skills would be
+/// missing without a word.
+fn refusal(request: &Request) -> Option<Fault> {
+    let text = if request.uri().path().trim_end_matches('/').ends_with("/responses") {
+        "This gateway serves the Responses API by HTTP requests and event streams; switch the client's websocket mode off."
+    } else if request.version() != Version::HTTP_11 || request.method() != Method::GET {
+        "A websocket begins with a GET of HTTP/1.1."
+    } else {
+        return None;
+    };
+    Some(Fault {
+        retry: false,
+        ..Fault::new(426, text)
+    })
+}
+
 /// Passes a request to its provider and the answer back.
-pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> Response {
+pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, mut request: Request) -> Response {
     let format = error_format(&request);
-    if asks_for_websocket(request.headers()) {
-        let text = "This gateway serves HTTP requests and event streams; switch the client's websocket mode off.";
-        return fault(
-            &Fault {
-                retry: false,
-                ..Fault::new(426, text)
-            },
-            format,
-        );
+    let is_websocket = asks_for_websocket(request.headers());
+    if let Some(refused) = is_websocket.then(|| refusal(&request)).flatten() {
+        return fault(&refused, format);
     }
+    let client = is_websocket.then(|| knack_serving::upgrade::of(&mut request));
     let (parts, body) = request.into_parts();
     let mut passing = ForwardedRequest::begin(Arc::clone(&gateway), &parts);
     let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
@@ -52,13 +66,20 @@ pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> R
     if let Some(length) = &length {
         headers.insert(CONTENT_LENGTH, length.clone());
     }
-    let mut outgoing = gateway.upstreams.request(api, parts.method.clone(), path, headers);
+    let mut outgoing = if is_websocket {
+        gateway.upstreams.websocket(api, path, headers)
+    } else {
+        gateway.upstreams.request(api, parts.method.clone(), path, headers)
+    };
     // By HTTP/2 a body may come without a word of it in the headers.
     if length.is_some() || !body.is_end_stream() {
         outgoing = outgoing.body(reqwest::Body::wrap_stream(gateway.requests.passing(body)));
     }
-    match outgoing.send().await {
-        Ok(response) => {
+    match (outgoing.send().await, client) {
+        (Ok(response), Some(client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            passing.joined(response, async move { client.await.map_err(io::Error::other) })
+        }
+        (Ok(response), _) => {
             passing.log.status = response.status().as_u16();
             let mut answer = Response::new(Body::empty());
             *answer.status_mut() = response.status();
@@ -74,7 +95,7 @@ pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, request: Request) -> R
             *answer.body_mut() = Body::from_stream(passing.body(response.bytes_stream()));
             answer
         }
-        Err(error) => {
+        (Err(error), _) => {
             let refused = certificate_fault(&error);
             tracing::warn!(
                 request_id = %passing.log.request_id, error = %causes(error),
@@ -129,10 +150,37 @@ impl ForwardedRequest {
         self.ended = true;
     }
 
+    /// The session is over.
+    fn closed(mut self, reason: Option<String>) {
+        self.ended = true;
+        self.log.end = reason;
+    }
+
     fn end(&mut self, status: u16, reason: &str) {
         self.ended = true;
         self.log.status = status;
         self.log.end = Some(reason.to_owned());
+    }
+
+    /// The answer that joins the client's connection to the provider's. No body owns the rest of the exchange, so a task does, which
+    /// ends with either connection.
+    fn joined(
+        mut self,
+        response: reqwest::Response,
+        client: impl Future<Output = io::Result<Upgraded>> + Send + 'static,
+    ) -> Response {
+        self.log.status = response.status().as_u16();
+        let mut answer = Response::new(Body::empty());
+        *answer.status_mut() = response.status();
+        *answer.headers_mut() = forward_response_headers(response.headers());
+        websocket::insert_upgrade(answer.headers_mut());
+        set_request_id(answer.headers_mut(), &self.log.request_id);
+        let provider = async move { response.upgrade().await.map_err(io::Error::other) };
+        tokio::spawn(async move {
+            let ended = websocket::join(client, provider, &self.gateway.stops).await;
+            self.closed(ended.reason());
+        });
+        answer
     }
 
     /// The answer's body; the request is over with it.

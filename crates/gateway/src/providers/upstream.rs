@@ -8,11 +8,13 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use knack_trust::{CertificateRefusal, Roots};
+use knack_vocabulary::HEADER_VIA;
 use knack_wire::Fault;
 
 use super::forwarded_headers::CREDENTIAL_HEADERS;
 use super::operator_key::{self, KeyScope};
 use super::provider::Api;
+use super::websocket;
 
 /// Time to connect. A provider that does not answer a SYN for this long is down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,6 +25,8 @@ const POOL_IDLE_PER_HOST: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Upstreams {
     client: reqwest::Client,
+    /// The same for websockets: by HTTP/1.1.
+    websockets: reqwest::Client,
     /// Replaced as a whole when the runtime names other addresses.
     bases: Arc<ArcSwap<BTreeMap<Api, ProviderEndpoint>>>,
     /// APIs whose address was configured here: the runtime cannot change them.
@@ -31,6 +35,8 @@ pub struct Upstreams {
     scope: KeyScope,
     /// APIs whose address was configured and cannot be read: nothing is sent for them.
     unreadable: Arc<BTreeSet<Api>>,
+    /// APIs whose upstream is another gateway of Knack: it is told that this one has injected the skills.
+    knack: Arc<BTreeSet<Api>>,
 }
 
 /// One provider's base address, as configured.
@@ -116,16 +122,18 @@ impl ProviderEndpoint {
 impl Upstreams {
     /// A client for these addresses, which trusts these authorities; an API without an address gets its public one.
     pub fn new(configured: &BTreeMap<Api, ProviderEndpoint>, roots: &Roots) -> Result<Self, reqwest::Error> {
-        let client = roots
-            .http()
-            .connect_timeout(CONNECT_TIMEOUT)
-            // No read timeout here: a model may think for minutes before its answer begins. Silence inside an answer is
-            // handled by the loop, which has the state for it.
-            .pool_max_idle_per_host(POOL_IDLE_PER_HOST)
-            .tcp_nodelay(true)
-            // A redirect would carry the client's key to an address that is not configured.
-            .redirect(reqwest::redirect::Policy::none())
-            .build()?;
+        let builder = || {
+            roots
+                .http()
+                .connect_timeout(CONNECT_TIMEOUT)
+                // No read timeout here: a model may think for minutes before its answer begins. Silence inside an answer is
+                // handled by the loop, which has the state for it.
+                .pool_max_idle_per_host(POOL_IDLE_PER_HOST)
+                .tcp_nodelay(true)
+                // A redirect would carry the client's key to an address that is not configured.
+                .redirect(reqwest::redirect::Policy::none())
+        };
+        let (client, websockets) = (builder().build()?, builder().http1_only().build()?);
         let bases = Api::ALL
             .into_iter()
             .map(|api| {
@@ -140,10 +148,12 @@ impl Upstreams {
             .collect();
         Ok(Self {
             client,
+            websockets,
             bases: Arc::new(ArcSwap::from_pointee(bases)),
             fixed: Arc::new(configured.keys().copied().collect()),
             scope: KeyScope::default(),
             unreadable: Arc::default(),
+            knack: Arc::default(),
         })
     }
 
@@ -158,6 +168,15 @@ impl Upstreams {
     pub(crate) fn without(self, unreadable: BTreeSet<Api>) -> Self {
         Self {
             unreadable: Arc::new(unreadable),
+            ..self
+        }
+    }
+
+    /// The same upstream, of which these APIs are served by another gateway of Knack.
+    #[must_use]
+    pub fn through_knack(self, apis: impl IntoIterator<Item = Api>) -> Self {
+        Self {
+            knack: Arc::new(apis.into_iter().collect()),
             ..self
         }
     }
@@ -251,13 +270,20 @@ impl Upstreams {
     }
 
     /// Starts a request: the client's path and query below the configured base, with the headers given.
-    pub fn request(
-        &self,
-        api: Api,
-        method: Method,
-        path_and_query: &str,
-        mut headers: HeaderMap,
-    ) -> reqwest::RequestBuilder {
+    pub fn request(&self, api: Api, method: Method, path: &str, headers: HeaderMap) -> reqwest::RequestBuilder {
+        let (url, headers) = self.addressed(api, path, headers);
+        self.client.request(method, url).headers(headers)
+    }
+
+    /// The same for a websocket.
+    pub(crate) fn websocket(&self, api: Api, path_and_query: &str, headers: HeaderMap) -> reqwest::RequestBuilder {
+        let (url, mut headers) = self.addressed(api, path_and_query, headers);
+        websocket::insert_upgrade(&mut headers);
+        self.websockets.get(url).headers(headers)
+    }
+
+    /// The address of a request, and its headers as they go there.
+    fn addressed(&self, api: Api, path_and_query: &str, mut headers: HeaderMap) -> (reqwest::Url, HeaderMap) {
         let restricted = self.is_restricted(api);
         let bases = self.bases.load();
         let base = &bases[&api];
@@ -270,7 +296,10 @@ impl Upstreams {
         } else {
             base.url.join(api, path_and_query)
         };
-        self.client.request(method, url).headers(headers)
+        if self.knack.contains(&api) {
+            headers.insert(HeaderName::from_static(HEADER_VIA), HeaderValue::from_static("knack"));
+        }
+        (url, headers)
     }
 
     /// A request with a JSON body, to be sent.
@@ -328,12 +357,12 @@ fn replace_key(api: Api, headers: &mut HeaderMap, key: &HeaderValue) {
         Api::Anthropic => HeaderName::from_static("x-api-key"),
         Api::Gemini => HeaderName::from_static("x-goog-api-key"),
     };
-    let value = if api == Api::OpenAi {
-        HeaderValue::from_bytes(&[b"Bearer ", key.as_bytes()].concat()).unwrap_or_else(|_| key.clone())
-    } else {
-        key.clone()
+    let value = match api {
+        Api::OpenAi => HeaderValue::from_bytes(&[b"Bearer ", key.as_bytes()].concat()),
+        Api::Anthropic | Api::Gemini => Ok(key.clone()),
     };
-    headers.insert(name, value);
+    // It is a header's value in both forms. If it were not, the request would go without a key, not with one in another form.
+    headers.extend(value.ok().map(|value| (name, value)));
 }
 
 #[cfg(test)]
