@@ -15,6 +15,23 @@ pub(crate) fn mk_runtime(spec: Value) -> SkillRuntime {
     .unwrap()
 }
 
+/// The words that alerts and the dashboard compare a label of a metric with.
+pub(crate) fn monitored_words(metric: &str, label: &str) -> Vec<String> {
+    let chart = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/knack");
+    let read = |path: &str| std::fs::read_to_string(chart.join(path)).unwrap();
+    let all = read("templates/monitoring/metrics.yaml") + &read("files/dashboard.json").replace("\\\"", "\"");
+    let of_metric = regex::Regex::new(&format!("{metric}\\{{((?:[^{{}}]|\\{{\\{{[^{{}}]*\\}}\\}})*)\\}}")).unwrap();
+    let of_label = regex::Regex::new(&format!("\\b{label}(?:=~|!=|!~|=)\"([^\"]*)\"")).unwrap();
+    let mut words = Vec::new();
+    for found in of_metric.captures_iter(&all) {
+        for compared in of_label.captures_iter(&found[1]) {
+            words.extend(compared[1].split('|').map(str::to_owned));
+        }
+    }
+    assert!(!words.is_empty(), "nothing compares {label} of {metric}");
+    words
+}
+
 /// An error: a status of Kubernetes with this code, by its reason.
 pub(crate) fn failed(code: u16, reason: &str, message: &str) -> Response {
     let status = json!({

@@ -119,6 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn alerts_and_dashboard_know_the_results() {
+        for word in crate::fixture::monitored_words("knack_packages_builds_total", "result") {
+            assert!(State::ALL.iter().any(|state| state.as_str() == word), "{word}");
+        }
+    }
+
+    #[test]
     fn the_metrics_are_of_every_state_and_of_builds_by_result() {
         let metrics = BuildMetrics::default();
         assert!(metrics.ready().is_err());

@@ -77,6 +77,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn alerts_and_dashboard_know_the_states() {
+        for word in crate::fixture::monitored_words("knack_controller_objects", "state") {
+            assert!(STATES.contains(&word.as_str()), "{word}");
+        }
+    }
+
+    #[test]
     fn an_object_is_ready_stalled_or_on_its_way() {
         let conditions = |words: &[(&str, &str)]| -> Vec<Condition> {
             let made = words.iter().map(|(kind, status)| {

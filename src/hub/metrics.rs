@@ -258,9 +258,21 @@ impl Metrics {
 mod tests {
     use std::time::Duration;
 
-    use knack_execution::ExecutionError;
+    use knack_execution::{ExecutionError, ExecutionStatus, StartKind};
 
     use super::*;
+
+    #[test]
+    fn alerts_and_dashboard_know_how_runs_end_and_start() {
+        let ends = [NO_PLACE.as_slice(), &[ExecutionStatus::Success.as_str()]].concat();
+        for word in crate::fixture::monitored_words("knack_hub_executions_total", "status") {
+            assert!(ends.contains(&word.as_str()), "{word}");
+        }
+        let starts = [StartKind::Warm, StartKind::Cold].map(StartKind::as_str);
+        for word in crate::fixture::monitored_words("knack_execution_start_seconds_bucket", "start") {
+            assert!(starts.contains(&word.as_str()), "{word}");
+        }
+    }
 
     #[test]
     fn a_runtime_has_its_refusals_for_want_of_a_place_before_the_first() {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use knack_hub_api::UseLine;
+use knack_hub_api::{LastRequests, UseLine};
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
@@ -35,11 +35,17 @@ struct SkillLabels {
     skill: String,
 }
 
+/// The request that a gateway reported last: from a graph to the request's log and trace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabel {
+    request_id: String,
+}
+
 /// The counters.
 #[derive(Debug, Default)]
 pub struct SkillUses {
-    uses: Family<UseLabels, Counter>,
-    tokens: Family<SkillLabels, Counter>,
+    uses: Family<UseLabels, CounterWithExemplar<RequestLabel>>,
+    tokens: Family<SkillLabels, CounterWithExemplar<RequestLabel>>,
     /// Skills with series of their own.
     known: Mutex<BTreeSet<SkillLabels>>,
 }
@@ -89,18 +95,25 @@ impl SkillUses {
     /// Counts what a gateway reports of a skill at a runtime; `None`: of one that the runtime does not serve.
     pub fn count(&self, runtime: &str, skill: Option<&str>, line: &UseLine) {
         let labels = self.labels(runtime, skill);
-        for (name, count) in USES.into_iter().zip([line.carried, line.loaded, line.ran, line.failed]) {
+        let last = &line.last;
+        let requests = [&last.carried, &last.loaded, &last.ran, &last.failed].map(|id| request(id));
+        let counts = [line.carried, line.loaded, line.ran, line.failed];
+        for ((name, count), request) in USES.into_iter().zip(counts).zip(&requests) {
             if count > 0 {
                 let labels = UseLabels {
                     runtime: labels.runtime.clone(),
                     skill: labels.skill.clone(),
                     r#use: name,
                 };
-                self.uses.get_or_create(&labels).inc_by(count.into());
+                let counter = self.uses.get_or_create(&labels);
+                counter.inc_by(count.into(), request.clone(), None);
             }
         }
         if line.tokens > 0 {
-            self.tokens.get_or_create(&labels).inc_by(line.tokens.into());
+            // Texts are added by the two first uses.
+            let [carried, loaded, ..] = requests;
+            let counter = self.tokens.get_or_create(&labels);
+            counter.inc_by(line.tokens.into(), loaded.or(carried), None);
         }
     }
 
@@ -126,6 +139,14 @@ impl SkillUses {
     fn known(&self) -> MutexGuard<'_, BTreeSet<SkillLabels>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The exemplar of a request; `None`: it is not told, or is no id.
+fn request(id: &str) -> Option<RequestLabel> {
+    let id = LastRequests::label(id)?;
+    Some(RequestLabel {
+        request_id: id.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -164,6 +185,34 @@ mod tests {
         let unused = r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="carried"} 0"#;
         assert!(text.lines().any(|found| found == unused), "{unused}");
         assert_eq!(text.matches("use=\"ran\"").count(), SKILLS_MAX + 1);
+    }
+
+    #[test]
+    fn counts_have_the_last_request_as_their_exemplar_where_a_gateway_tells_one() {
+        let (uses, mut registry) = (SkillUses::default(), Registry::with_prefix("knack_hub"));
+        uses.register(&mut registry);
+        let used = UseLine {
+            carried: 2,
+            ran: 1,
+            tokens: 40,
+            last: LastRequests {
+                carried: "r2".to_owned(),
+                ran: "no id".to_owned(),
+                ..LastRequests::default()
+            },
+            ..UseLine::default()
+        };
+        uses.count("team/small", Some("team/pdf"), &used);
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="carried"} 2 # {request_id="r2"} 2"#,
+            r#"knack_hub_skill_tokens_total{runtime="team/small",skill="team/pdf"} 40 # {request_id="r2"} 40"#,
+        ] {
+            assert!(text.lines().any(|found| found.starts_with(line)), "{line} in\n{text}");
+        }
+        let without = r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="ran"} 1"#;
+        assert!(text.lines().any(|found| found == without), "{without} in\n{text}");
     }
 
     #[test]

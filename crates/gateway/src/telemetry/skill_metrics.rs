@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use knack_hub_api::UseLine;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
@@ -81,7 +80,7 @@ struct RequestLabel {
 #[derive(Debug, Default)]
 pub(crate) struct SkillMetrics {
     uses: Family<UseLabels, CounterWithExemplar<RequestLabel>>,
-    tokens: Family<SkillLabel, Counter>,
+    tokens: Family<SkillLabel, CounterWithExemplar<RequestLabel>>,
     /// The skills with series of their own, with what is not reported to the hub yet.
     known: Mutex<BTreeMap<String, UseLine>>,
 }
@@ -131,7 +130,7 @@ impl SkillMetrics {
             skill, what, tokens, ..
         } in uses
         {
-            let skill = self.note(skill, *what, *tokens);
+            let skill = self.note(request_id, skill, *what, *tokens);
             let labels = UseLabels {
                 skill: skill.clone(),
                 r#use: what.as_str(),
@@ -139,15 +138,16 @@ impl SkillMetrics {
             let request = RequestLabel {
                 request_id: request_id.to_owned(),
             };
-            self.uses.get_or_create(&labels).inc_by(1, Some(request), None);
+            self.uses.get_or_create(&labels).inc_by(1, Some(request.clone()), None);
             if *tokens > 0 {
-                self.tokens.get_or_create(&SkillLabel { skill }).inc_by(*tokens as u64);
+                let counter = self.tokens.get_or_create(&SkillLabel { skill });
+                counter.inc_by(*tokens as u64, Some(request), None);
             }
         }
     }
 
     /// Notes a use for the next report, and returns the skill's label.
-    fn note(&self, skill: &str, what: Use, tokens: usize) -> String {
+    fn note(&self, request_id: &str, skill: &str, what: Use, tokens: usize) -> String {
         let mut known = self.known();
         let is_one_more = !known.contains_key(skill) && known.len() >= SKILLS_MAX;
         let skill = if is_one_more { OTHER } else { skill };
@@ -159,12 +159,13 @@ impl SkillMetrics {
             tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
             ..UseLine::default()
         };
-        match what {
-            Use::Carried => used.carried = 1,
-            Use::Loaded => used.loaded = 1,
-            Use::Ran => used.ran = 1,
-            Use::Failed => used.failed = 1,
-        }
+        let (count, request) = match what {
+            Use::Carried => (&mut used.carried, &mut used.last.carried),
+            Use::Loaded => (&mut used.loaded, &mut used.last.loaded),
+            Use::Ran => (&mut used.ran, &mut used.last.ran),
+            Use::Failed => (&mut used.failed, &mut used.last.failed),
+        };
+        (*count, *request) = (1, request_id.to_owned());
         line.add(&used);
         skill.to_owned()
     }
@@ -186,7 +187,9 @@ impl SkillMetrics {
         for line in lines {
             // Whatever was taken is known.
             if let Some(kept) = known.get_mut(&line.skill) {
+                let later = std::mem::take(kept);
                 kept.add(line);
+                kept.add(&later);
             }
         }
     }
@@ -198,6 +201,7 @@ impl SkillMetrics {
 
 #[cfg(test)]
 mod tests {
+    use knack_hub_api::LastRequests;
     use prometheus_client::encoding::text::encode;
 
     use super::*;
@@ -236,7 +240,7 @@ mod tests {
             r#"knack_gateway_skill_uses_total{skill="team/pdf",use="carried"} 1 # {request_id="r1"} 1"#,
             r#"knack_gateway_skill_uses_total{skill="team/pdf",use="ran"} 2 # {request_id="r2"} 1"#,
             r#"knack_gateway_skill_uses_total{skill="team/csv",use="failed"} 1 # {request_id="r2"} 1"#,
-            r#"knack_gateway_skill_tokens_total{skill="team/pdf"} 42"#,
+            r#"knack_gateway_skill_tokens_total{skill="team/pdf"} 42 # {request_id="r1"} 2"#,
         ] {
             assert!(text.lines().any(|found| found.starts_with(line)), "{line} in\n{text}");
         }
@@ -298,17 +302,29 @@ mod tests {
             &[used("team/pdf", Use::Carried, 40), used("team/pdf", Use::Ran, 0)],
         );
         let first = metrics.take_unreported();
+        let last = |ran: &str| LastRequests {
+            carried: "r1".to_owned(),
+            ran: ran.to_owned(),
+            ..LastRequests::default()
+        };
         let expected = UseLine {
             skill: "team/pdf".to_owned(),
             carried: 1,
             ran: 1,
             tokens: 40,
+            last: last("r1"),
             ..UseLine::default()
         };
         assert_eq!(first, std::slice::from_ref(&expected));
         assert!(metrics.take_unreported().is_empty());
         metrics.give_back(&first);
         metrics.count("r2", &[used("team/pdf", Use::Ran, 0)]);
-        assert_eq!(metrics.take_unreported(), [UseLine { ran: 2, ..expected }]);
+        let again = UseLine {
+            ran: 2,
+            last: last("r2"),
+            ..expected
+        };
+        metrics.give_back(&metrics.take_unreported());
+        assert_eq!(metrics.take_unreported(), [again]);
     }
 }
