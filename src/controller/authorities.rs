@@ -1,5 +1,5 @@
-//! The hub's authorities for sidecars: ConfigMap `knack-ca`, wherever the label `knack.dev/inject: enabled` is, or one
-//! ClusterTrustBundle.
+//! The hub's authorities for sidecars: ConfigMap `knack-ca`, wherever a namespace or a pod has the label `knack.dev/inject: enabled`,
+//! or one ClusterTrustBundle.
 //!
 //! A sidecar reads them from a volume that may be empty at first, again and again while it runs, so nothing waits for them and a
 //! renewed certificate restarts nothing. Where there is a ClusterTrustBundle, no new ConfigMaps are made, and those that are
@@ -19,11 +19,11 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt as _};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::settings::{AUTHORITIES_LOOK, ControllerSettings};
+use super::sidecar_trust::SidecarTrust;
 use super::trust_bundle::TrustBundle;
 use crate::api_call::{CallError, call};
 use crate::events::NOTE_MAX_CHARS;
@@ -41,8 +41,8 @@ pub(super) struct AuthorityPublisher {
     pub(super) recorder: Recorder,
     /// Every namespace with its labels.
     pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
-    /// Notified when the labels of a namespace change.
-    pub(super) changed: Arc<Notify>,
+    /// Where pods ask by themselves; it is notified when the labels of a namespace change, too.
+    pub(super) trust: Arc<SidecarTrust>,
 }
 
 /// The step for a namespace.
@@ -50,7 +50,7 @@ pub(super) struct AuthorityPublisher {
 enum SharingStep {
     Write,
     Leave,
-    /// A ConfigMap of this name has another owner.
+    /// A ConfigMap of this name has another owner, and not the authorities.
     Refuse,
 }
 
@@ -150,6 +150,8 @@ fn step(present: Option<&ConfigMap>, bundle: &str, makes: bool) -> SharingStep {
     let ours = present.labels().get(LABEL_MANAGED_BY).map(String::as_str) == Some(MANAGED_BY);
     let text = present.data.as_ref().and_then(|data| data.get(KEY_HUB_CA));
     match (ours, text) {
+        // A copy that a person has made does what it is for until the authorities are others.
+        (false, Some(text)) if text.contains(bundle.trim()) => SharingStep::Leave,
         (false, _) => SharingStep::Refuse,
         (true, Some(text)) if text == bundle => SharingStep::Leave,
         (true, _) => SharingStep::Write,
@@ -181,18 +183,19 @@ impl AuthorityPublisher {
             // Namespaces come and go all the time; most of them ask for nothing.
             let _ = tokio::time::timeout_at(next, async {
                 while shared.looked.has_all(&self.asking()) {
-                    self.changed.notified().await;
+                    self.trust.asked.notified().await;
                 }
             })
             .await;
         }
     }
 
-    /// The managed namespaces whose pods ask for sidecars.
+    /// The managed namespaces whose pods ask for sidecars: all of them, or some by themselves.
     fn asking(&self) -> Vec<SidecarNamespace> {
         let asks = |namespace: &Arc<PartialObjectMeta<Namespace>>| {
             namespace.metadata.deletion_timestamp.is_none()
-                && namespace.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED)
+                && (namespace.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED)
+                    || self.trust.asks(&namespace.name_any()))
                 && self.settings.looks_after(&namespace.name_any())
         };
         let state = self.namespaces.state();
@@ -217,7 +220,9 @@ impl AuthorityPublisher {
             warn!(%error, "the hub's authorities cannot be shared with the sidecars; retrying");
         }
         let Shared { looked, refused, .. } = shared;
-        let results: Vec<_> = futures::stream::iter(looked.due(self.asking(), &bundle, Instant::now()))
+        let asking = self.asking();
+        self.trust.keep(|name| asking.iter().any(|one| one.name == name));
+        let results: Vec<_> = futures::stream::iter(looked.due(asking, &bundle, Instant::now()))
             .map(|namespace| {
                 let bundle = &bundle;
                 async move {
@@ -232,6 +237,7 @@ impl AuthorityPublisher {
             let name = &namespace.name;
             match result {
                 Ok(SharingStep::Refuse) => {
+                    self.trust.note(name, Err("it has another owner; delete it".to_owned()));
                     if refused.insert(name.clone()) {
                         let why = format!(
                             "ConfigMap {CONFIG_MAP_CA} has another owner, so sidecars there do not trust the hub; delete it, or label \
@@ -247,6 +253,7 @@ impl AuthorityPublisher {
                         info!(namespace = %name, "the hub's authorities are shared with the sidecars");
                     }
                     refused.remove(name);
+                    self.trust.note(name, Ok(()));
                     looked.note(&namespace, &bundle, Instant::now());
                 }
                 Err(error) => {
@@ -319,11 +326,16 @@ impl AuthorityPublisher {
                 ..ConfigMap::default()
             };
             let apply = PatchParams::apply(FIELD_MANAGER).force();
-            call(
+            let written = call(
                 || format!("apply ConfigMap {namespace}/{CONFIG_MAP_CA}"),
                 api.patch(CONFIG_MAP_CA, &apply, &Patch::Apply(&map)),
             )
-            .await?;
+            .await;
+            if let Err(error) = written {
+                // Not where it cannot be read: it may be there, and right.
+                self.trust.note(namespace, Err(error.to_string()));
+                return Err(error);
+            }
         }
         Ok(step)
     }
@@ -431,7 +443,9 @@ mod tests {
             (Some(map(Some("knack"), Some("a"))), SharingStep::Leave),
             (Some(map(Some("knack"), Some("b"))), SharingStep::Write),
             (Some(map(Some("knack"), None)), SharingStep::Write),
-            (Some(map(Some("Helm"), Some("a"))), SharingStep::Refuse),
+            (Some(map(Some("Helm"), Some("b"))), SharingStep::Refuse),
+            (Some(map(Some("Helm"), None)), SharingStep::Refuse),
+            (Some(map(None, Some("a"))), SharingStep::Leave),
             (Some(map(None, Some("b"))), SharingStep::Refuse),
         ] {
             for makes in [true, false] {

@@ -28,6 +28,7 @@ use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::runtime::Evaluations;
 use super::settings::{ARCHIVE_CACHE_BYTES, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
+use super::sidecar_trust::SidecarTrust;
 use super::skill::ArchivePermits;
 use crate::api_call;
 use crate::selection::Scope;
@@ -55,6 +56,8 @@ pub(super) struct Context {
     pub(super) memory: Memory,
     /// The results of the last look of runtimes with many skills.
     pub(super) evaluations: Evaluations,
+    /// Where sidecars need the hub's authorities, and where they do not get them.
+    pub(super) trust: Arc<SidecarTrust>,
     /// The last statuses of environments of packages, from the builders.
     pub(super) environments: ArcSwap<EnvironmentStatuses>,
 }

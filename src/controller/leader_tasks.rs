@@ -9,7 +9,7 @@ use knack_vocabulary::FIELD_MANAGER;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Api, Client, ResourceExt};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -23,6 +23,7 @@ use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::realm_watches::{Triggers, prepare};
 use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
+use super::sidecar_trust::SidecarTrust;
 use super::skill::ArchivePermits;
 use super::streams::{WatchedStore, config, drain, object_of};
 use super::{environments, object_counts, pace, realm_controllers, runtime, sidecars};
@@ -110,19 +111,19 @@ fn new_context(
         runtime_triggers,
         memory: Memory::default(),
         evaluations: runtime::Evaluations::default(),
+        trust: Arc::new(SidecarTrust::default()),
         environments: ArcSwap::default(),
     })
 }
 
 /// Watches the labels of namespaces, and publishes the hub's authorities in the namespaces of gateways.
 fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: NamespaceStore) {
-    let relabelled = Arc::new(Notify::new());
     let sharing = AuthorityPublisher {
         client: context.client.clone(),
         settings: context.settings.clone(),
         recorder: context.recorder.clone(),
         namespaces: labels.store.clone(),
-        changed: Arc::clone(&relabelled),
+        trust: Arc::clone(&context.trust),
     };
     let context = Arc::clone(context);
     let namespace_events = labels.events(
@@ -131,7 +132,7 @@ fn share_authorities(tasks: &mut Tasks, context: &Arc<Context>, labels: Namespac
         |_| {},
         move |event| {
             context.cluster_state.labels.clear();
-            relabelled.notify_one();
+            context.trust.asked.notify_one();
             let changed = object_of(event).map(ResourceExt::name_any);
             if let Some(namespace) = changed.filter(|name| context.cluster_state.is_in_use(name)) {
                 context.changes.labels_of(namespace);

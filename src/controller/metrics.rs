@@ -129,7 +129,7 @@ impl Metrics {
         );
         registry.register(
             "sidecar_pods",
-            "Pods that ask for the sidecar: injected, stale (another image than this installation's), partly (an API does not go through it), ignored (an annotation of it is), refused (by the hub) or without; each counts once, as the worst",
+            "Pods that ask for the sidecar: injected, stale (another image than this installation's), partly (an API does not go through it), ignored (an annotation of it is), untrusting (it does not have the hub's authorities), refused (by the hub) or without; each counts once, as the worst",
             self.sidecars.clone(),
         );
         registry.register(

@@ -36,6 +36,7 @@ mod reason;
 mod refusal;
 mod runtime;
 mod settings;
+mod sidecar_trust;
 mod sidecars;
 mod skill;
 #[cfg(test)]

@@ -161,6 +161,63 @@ fn pods_without_their_sidecar_are_reported() {
     });
 }
 
+/// A pod that asks by itself needs what sidecars trust as one whose namespace asks; where somebody else has made the ConfigMap, its
+/// pods carry no skills.
+#[test]
+fn authorities_come_where_a_pod_asks_by_itself() {
+    cluster_support::run("authorities_come_where_a_pod_asks_by_itself", async |cluster| {
+        cluster.install_definitions();
+        let client = cluster.client().await;
+        let (home, apps, taken) = (
+            cluster.namespace("trust-home").await,
+            cluster.namespace("trust-apps").await,
+            cluster.namespace("trust-taken").await,
+        );
+        let (home, apps, taken) = (home.name(), apps.name(), taken.name());
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        for namespace in [apps, taken] {
+            merge(&namespaces, namespace, json!({"metadata": {"labels": {"team": home}}})).await;
+        }
+        let api = runtimes(&client, home);
+        let callers = json!({"namespaces": {"selector": {"matchLabels": {"team": home}}}});
+        let spec = json!({"sandbox": {"image": IMAGE}, "warmPool": {"replicas": 0}, "allowedCallers": callers});
+        create_runtime(&api, "default", spec).await;
+        let maps = |namespace: &str| Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        let foreign = json!({"metadata": {"name": "knack-ca"}, "data": {"ca.crt": "another"}});
+        let foreign = serde_json::from_value(foreign).unwrap();
+        maps(taken).create(&PostParams::default(), &foreign).await.unwrap();
+        let asks = json!({"knack.dev/inject": "enabled"});
+        let injected = json!({"knack.dev/injection": "injected"});
+        for namespace in [apps, taken] {
+            let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+            let one = pod("own", &asks, &injected);
+            pods.create(&PostParams::default(), &one).await.unwrap();
+        }
+
+        let default = format!("{home}/default");
+        let flags = ["--injection-runtime", default.as_str()];
+        let controller = Controller::start(cluster, home, &[home, apps, taken], &flags, "leading").await;
+        let wrong = format!(
+            "the sidecars of 1 of 2 pods do not trust the hub: {taken}/own (ConfigMap knack-ca does not have its authorities: it has another owner; delete it)"
+        );
+        until(&api, "default", "the pod without authorities", says("False", &wrong)).await;
+        let started = std::time::Instant::now();
+        while maps(apps).get_opt("knack-ca").await.unwrap().is_none() {
+            assert!(started.elapsed() < BOUND, "no knack-ca in {apps}");
+            tokio::time::sleep(PAUSE).await;
+        }
+        maps(taken).delete("knack-ca", &DeleteParams::default()).await.unwrap();
+        until(
+            &api,
+            "default",
+            "both pods",
+            says("True", "2 of 2 pods that ask have the sidecar"),
+        )
+        .await;
+        controller.stop();
+    });
+}
+
 /// The pods that have an Event, once there are two.
 async fn told(client: &Client, namespace: &str) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(client.clone(), namespace);

@@ -1,11 +1,11 @@
 //! Lists the pods that ask, and judges them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use knack_hub_api::RuntimeName;
 use knack_injection::names::VARIABLE_RUNTIME;
-use knack_vocabulary::{CONFIG_MAP_SIDECAR, ENABLED, LABEL_INJECT};
+use knack_vocabulary::{CONFIG_MAP_CA, CONFIG_MAP_SIDECAR, ENABLED, LABEL_INJECT};
 use kube::api::ListParams;
 use kube::{Api, Resource as _, ResourceExt as _};
 
@@ -14,26 +14,27 @@ use super::super::error::ControllerError;
 use super::callers::{Callers, Judge, Refusal};
 use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, runtime_of};
 use super::lists::{PAGE, namespaces_enabled, next_page};
-use super::workloads::{PodInBrief, stale_image};
+use super::workloads::{PodInBrief, stale_image, workload_of};
 
-/// Most pods that are remembered as reported; beyond it no Event is written.
-pub(super) const REPORTED_MAX: usize = 1_000;
+/// Most pods and workloads that are remembered as reported, the worst before the others; beyond it no Event is written.
+const REPORTED_MAX: usize = 1_000;
 
 /// The result of one look.
 #[derive(Debug, Default)]
 pub(super) struct SidecarFindings {
     /// The pods that ask, by the SkillRuntime of their sidecar; `None`: what names one cannot be read.
     pub(super) by_runtime: BTreeMap<Option<RuntimeName>, Tally>,
-    /// Pods that get an Event.
-    pub(super) uninjected: Vec<UninjectedPod>,
+    /// Pods that get an Event, the worst first.
+    pub(super) reported: BTreeMap<ReportKey, ReportedPod>,
 }
 
-/// A pod without skills.
+/// How a pod fares, and what is remembered of it: its uid, or its workload where all pods of one fare alike.
+pub(super) type ReportKey = (InjectionState, String);
+
+/// A pod that gets an Event.
 #[derive(Debug)]
-pub(super) struct UninjectedPod {
+pub(super) struct ReportedPod {
     pub(super) pod: ObjectReference,
-    /// [`InjectionState::Without`] or [`InjectionState::Refused`].
-    pub(super) state: InjectionState,
     pub(super) why: String,
     /// What to do about it, for an Event.
     pub(super) remedy: &'static str,
@@ -48,6 +49,8 @@ const ALLOW: &str = "an administrator can add the namespace's labels to its spec
 const NAME_ANOTHER: &str = "create it, or name another one (knack.dev/runtime on the pod, KNACK_RUNTIME in the ConfigMap \
      knack-sidecar of the namespace)";
 const NAME_ONE: &str = "correct it, and restart the pod";
+const CORRECT: &str = "correct the pod template, and restart the workload";
+const RESTART: &str = "a restart of the workload gives it that";
 
 /// One look under way.
 struct SidecarCheck<'a> {
@@ -57,6 +60,8 @@ struct SidecarCheck<'a> {
     judge: Judge<'a>,
     /// The image that the settings of a namespace's sidecars name.
     of_namespaces: BTreeMap<String, Option<String>>,
+    /// The namespaces of sidecars that the hub accepts: they need its authorities.
+    accepted: BTreeSet<String>,
     found: SidecarFindings,
 }
 
@@ -75,6 +80,7 @@ pub(super) async fn observe(
         default,
         judge: Judge::new(context, callers),
         of_namespaces: BTreeMap::new(),
+        accepted: BTreeSet::new(),
         found: SidecarFindings::default(),
     };
     for name in &asking {
@@ -95,6 +101,7 @@ pub(super) async fn observe(
         }
     }
     looking.judge.end().await;
+    context.trust.ask(looking.accepted);
     Ok(looking.found)
 }
 
@@ -129,14 +136,16 @@ impl SidecarCheck<'_> {
         let Judgement(state, why, remedy) = self.judged(&namespace, pod, runtime.as_ref(), (state, why)).await;
         let tally = self.found.by_runtime.entry(runtime).or_default();
         tally.add(&format!("{namespace}/{}", pod.name_any()), state, &why);
-        if state <= InjectionState::Refused && self.found.uninjected.len() < REPORTED_MAX {
-            let pod = pod.object_ref(&());
-            self.found.uninjected.push(UninjectedPod {
-                pod,
-                state,
+        if let Some(key) = report_key(pod, state) {
+            let reported = || ReportedPod {
+                pod: pod.object_ref(&()),
                 why,
                 remedy,
-            });
+            };
+            self.found.reported.entry(key).or_insert_with(reported);
+            if self.found.reported.len() > REPORTED_MAX {
+                self.found.reported.pop_last();
+            }
         }
         Ok(())
     }
@@ -168,12 +177,18 @@ impl SidecarCheck<'_> {
             }
             None => {}
         }
+        self.accepted.insert(namespace.to_owned());
+        let missing = self.context.trust.missing(namespace);
+        if let Some(why) = missing.filter(|_| self.context.settings.trust_bundle.is_none()) {
+            let why = format!("ConfigMap {CONFIG_MAP_CA} does not have its authorities: {why}");
+            return Judgement(InjectionState::Untrusting, why, NO_REMEDY);
+        }
         let wanted = self.context.settings.sidecar_image.as_deref();
         match wanted.and_then(|wanted| stale_image(pod, wanted)) {
             Some(image) if state == InjectionState::Injected => {
-                Judgement(InjectionState::Stale, image.to_owned(), NO_REMEDY)
+                Judgement(InjectionState::Stale, image.to_owned(), RESTART)
             }
-            _ => Judgement(state, why, NO_REMEDY),
+            _ => Judgement(state, why, CORRECT),
         }
     }
 
@@ -189,4 +204,18 @@ impl SidecarCheck<'_> {
         let of_namespace = self.of_namespaces.get(namespace).and_then(Option::as_deref);
         Ok(runtime_of(&pod.metadata, of_namespace, self.default))
     }
+}
+
+/// What is remembered of a pod that gets an Event; `None`: it gets none. Who makes a pod of which an API is not redirected may mean
+/// it so. Pods of one workload that have the same template, or the same sidecar, are told of once, however often they are replaced.
+fn report_key(pod: &PodInBrief, state: InjectionState) -> Option<ReportKey> {
+    let uid = || pod.uid().unwrap_or_default();
+    let key = match state {
+        InjectionState::Without | InjectionState::Refused | InjectionState::Untrusting => uid(),
+        InjectionState::Ignored | InjectionState::Stale => workload_of(pod).map_or_else(uid, |(kind, name)| {
+            format!("{}/{kind}/{name}", pod.namespace().unwrap_or_default())
+        }),
+        InjectionState::Partly | InjectionState::Injected => return None,
+    };
+    Some((state, key))
 }

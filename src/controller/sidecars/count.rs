@@ -27,6 +27,8 @@ pub(super) enum InjectionState {
     Without,
     /// It has one, and the hub refuses its ServiceAccount: calls pass unchanged.
     Refused,
+    /// It has one, and its namespace does not have the hub's authorities: calls pass unchanged.
+    Untrusting,
     /// It has one, and calls of an API do not go through it.
     Partly,
     /// It has one, and an annotation of it that means the sidecar is ignored: so its skills may not be those that are meant.
@@ -39,9 +41,10 @@ pub(super) enum InjectionState {
 
 impl InjectionState {
     /// All of them.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Without,
         Self::Refused,
+        Self::Untrusting,
         Self::Partly,
         Self::Ignored,
         Self::Stale,
@@ -53,6 +56,7 @@ impl InjectionState {
         match self {
             Self::Without => "without",
             Self::Refused => "refused",
+            Self::Untrusting => "untrusting",
             Self::Partly => "partly",
             Self::Ignored => "ignored",
             Self::Stale => "stale",
@@ -163,6 +167,11 @@ impl Tally {
                      spec.allowedCallers, or grant their ServiceAccounts the verb use"
                 ),
             ),
+            InjectionState::Untrusting => (
+                "False",
+                "AuthoritiesNotShared",
+                format!("the sidecars of {count} of {all} pods do not trust the hub"),
+            ),
             InjectionState::Partly => (
                 "False",
                 "ApisNotRedirected",
@@ -230,6 +239,13 @@ mod tests {
     fn pod(labels: Value, annotations: Value) -> ObjectMeta {
         serde_json::from_value(json!({"name": "p", "namespace": "n", "labels": labels, "annotations": annotations}))
             .unwrap()
+    }
+
+    #[test]
+    fn alerts_and_dashboard_know_the_states() {
+        for word in crate::fixture::monitored_words("knack_controller_sidecar_pods", "state") {
+            assert!(InjectionState::ALL.iter().any(|state| state.word() == word), "{word}");
+        }
     }
 
     #[test]

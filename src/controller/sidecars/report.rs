@@ -1,6 +1,6 @@
 //! Lists the pods that ask for a sidecar, and reports what is wrong.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tracing::warn;
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::callers::Callers;
-use super::check::{SidecarFindings, UninjectedPod, observe};
+use super::check::{ReportKey, ReportedPod, SidecarFindings, observe};
 use super::count::{InjectionState, Tally};
 use super::restart::Restarts;
 use crate::events::NOTE_MAX_CHARS;
@@ -25,13 +25,15 @@ use crate::status_write::{Target, Writer};
 
 /// How often the pods that ask are listed. A watch would hold all of them for a look in a minute.
 const LOOK_EVERY: Duration = Duration::from_mins(1);
+/// After the publisher of the authorities has failed in a namespace: it is in the middle of a round, in which others may fail too.
+const ROUND: Duration = Duration::from_secs(2);
 /// Events of one look: a delivery that is away concerns every new pod, and the condition says how many there are.
 const EVENTS_AT_ONCE: usize = 20;
 
 /// Looks until the task is ended; only the leader does. `default` is the SkillRuntime of pods that name none.
 pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeName) {
     context.cluster_state.ready().await;
-    let (mut reported, mut callers) = (HashSet::new(), Callers::default());
+    let (mut reported, mut callers) = (BTreeSet::new(), Callers::default());
     let image = context.settings.sidecar_image.clone();
     let mut restarts = image
         .filter(|_| context.settings.roll_stale_sidecars)
@@ -44,11 +46,14 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
         if let Some(restarts) = &mut restarts {
             restarts.restart_outdated(&context).await;
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        let failed = tokio::time::timeout(LOOK_EVERY, context.trust.failed.notified());
+        if failed.await.is_ok() {
+            tokio::time::sleep(ROUND).await;
+        }
     }
 }
 
-async fn publish(context: &Context, found: SidecarFindings, reported: &mut HashSet<String>) {
+async fn publish(context: &Context, found: SidecarFindings, reported: &mut BTreeSet<ReportKey>) {
     for state in InjectionState::ALL {
         let counts = found.by_runtime.values().map(|tally| tally.count(state));
         context.metrics.sidecars(state.word(), counts.sum());
@@ -60,33 +65,54 @@ async fn publish(context: &Context, found: SidecarFindings, reported: &mut HashS
             warn!(%error, runtime = %name, "condition {CONDITION_PODS_INJECTED} could not be written; retrying");
         }
     }
-    let uid = |one: &UninjectedPod| one.pod.uid.clone().unwrap_or_default();
-    let present: HashSet<String> = found.uninjected.iter().map(uid).collect();
-    reported.retain(|uid| present.contains(uid));
-    let fresh = found.uninjected.iter().filter(|one| !reported.contains(&uid(one)));
-    let fresh: Vec<_> = fresh.take(EVENTS_AT_ONCE).collect();
-    for one in fresh {
+    reported.retain(|key| found.reported.contains_key(key));
+    let mut fresh = found.reported;
+    fresh.retain(|key, _| !reported.contains(key));
+    for (key, one) in fresh.into_iter().take(EVENTS_AT_ONCE) {
         let what = || "write an Event about a pod".to_owned();
         let written = context
-            .call(what, context.recorder.publish(&event(one), &one.pod))
+            .call(what, context.recorder.publish(&event(key.0, &one), &one.pod))
             .await;
         match written {
-            Ok(()) => drop(reported.insert(uid(one))),
+            Ok(()) => drop(reported.insert(key)),
             Err(error) => warn!(%error, "an Event about a pod could not be written"),
         }
     }
 }
 
-fn event(one: &UninjectedPod) -> Event {
-    let (reason, action, note) = if one.state == InjectionState::Refused {
-        let note = format!("the hub refuses the sidecar of Knack: {}; {}", one.why, one.remedy);
-        ("SidecarRefused", "Use", note)
-    } else {
-        let note = format!("asks for the sidecar of Knack but does not have it: {}", one.why);
-        ("NoSidecar", "Inject", note)
+fn event(state: InjectionState, ReportedPod { why, remedy, .. }: &ReportedPod) -> Event {
+    let (reason, action, note) = match state {
+        InjectionState::Refused => {
+            let note = format!("the hub refuses the sidecar of Knack: {why}; {remedy}");
+            ("SidecarRefused", "Use", note)
+        }
+        InjectionState::Untrusting => {
+            let note = format!("the sidecar of Knack does not trust the hub: {why}");
+            ("AuthoritiesNotShared", "Share", note)
+        }
+        InjectionState::Ignored => {
+            let note = format!("has the sidecar of Knack, but {why}; {remedy}");
+            ("AnnotationIgnored", "Inject", note)
+        }
+        InjectionState::Stale => {
+            let note = format!(
+                "has the sidecar of Knack with the image {why}, and this installation has another one; {remedy}"
+            );
+            ("SidecarOutdated", "Restart", note)
+        }
+        InjectionState::Without | InjectionState::Partly | InjectionState::Injected => {
+            let note = format!("asks for the sidecar of Knack but does not have it: {why}");
+            ("NoSidecar", "Inject", note)
+        }
     };
+    // An older sidecar carries skills.
+    let is_normal = state == InjectionState::Stale;
     Event {
-        type_: EventType::Warning,
+        type_: if is_normal {
+            EventType::Normal
+        } else {
+            EventType::Warning
+        },
         reason: reason.to_owned(),
         note: Some(note.chars().take(NOTE_MAX_CHARS).collect()),
         action: action.to_owned(),

@@ -20,12 +20,13 @@ const NEW: &str = "registry.example/knack-gateway:2";
 const ONE_OF_ONE: &str = "1 of 1 pods that ask have the sidecar";
 const OLD: &str = "registry.example/knack-gateway:1";
 
-/// What was written, and the ServiceAccounts that were asked about.
+/// What was written, the ServiceAccounts that were asked about, and the namespaces that got the hub's authorities.
 #[derive(Debug, Default, Clone)]
 struct LogBuffer {
     condition: Option<Value>,
     events: Vec<String>,
     asked: Vec<String>,
+    shared: Vec<String>,
 }
 
 /// A pod of a namespace that asks, as an injection has left it.
@@ -38,7 +39,16 @@ fn pod(namespace: &str, name: &str, account: &str, image: Option<&str>) -> Value
     })
 }
 
-/// Namespaces `listed`, which the SkillRuntime names, and `other`; and in the second a ServiceAccount that RBAC lets use it.
+/// A pod of a Deployment.
+fn replica(deployment: &str, mut pod: Value) -> Value {
+    let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("{deployment}-1"), "uid": "s", "controller": true});
+    pod["metadata"]["ownerReferences"] = json!([owner]);
+    pod["metadata"]["labels"] = json!({"pod-template-hash": "1"});
+    pod
+}
+
+/// Namespaces `listed`, which the SkillRuntime names, and `other`; and in the second a ServiceAccount that RBAC lets use it. Pods of
+/// `alone` ask by themselves, and in `full` there is no room for a ConfigMap: where one of them has pods there is a hub.
 fn answer(written: &Mutex<LogBuffer>, pods: &[Value], method: &Method, path: &str, body: &[u8]) -> Option<Value> {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let list = |items: Vec<Value>| Some(json!({"metadata": {"resourceVersion": "1"}, "items": items}));
@@ -48,12 +58,31 @@ fn answer(written: &Mutex<LogBuffer>, pods: &[Value], method: &Method, path: &st
     };
     match (method, path) {
         (&Method::GET, "/api/v1/namespaces") => {
-            let namespace = |name: &str, team: &str| json!({"metadata": {"name": name, "labels": {"team": team, "knack.dev/inject": "enabled"}}});
+            let namespace = |name: &str, team: &str| json!({"metadata": {"name": name, "uid": name, "labels": {"team": team, "knack.dev/inject": "enabled"}}});
             list(vec![
                 namespace("listed", "yes"),
                 namespace("other", "no"),
                 namespace("wrong", "yes"),
+                namespace("full", "yes"),
+                json!({"metadata": {"name": "alone", "uid": "alone", "labels": {"team": "yes"}}}),
             ])
+        }
+        (&Method::GET, "/api/v1/pods") => list(of("alone")),
+        (&Method::GET, "/api/v1/namespaces/full/pods") => list(of("full")),
+        (&Method::GET, "/api/v1/namespaces/home/configmaps/knack-hub-ca") => {
+            let has_hub = pods
+                .iter()
+                .any(|pod| ["alone", "full"].iter().any(|one| pod["metadata"]["namespace"] == *one));
+            has_hub.then(|| json!({"metadata": {}, "data": {"ca.crt": "authority"}}))
+        }
+        (&Method::PATCH, "/api/v1/namespaces/full/configmaps/knack-ca") => {
+            let message = "configmaps \"knack-ca\" is forbidden: exceeded quota: maps";
+            Some(json!({"kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden", "message": message}))
+        }
+        (&Method::PATCH, path) if path.ends_with("/configmaps/knack-ca") => {
+            let namespace = path.split('/').nth(4).unwrap_or_default();
+            written.lock().unwrap().shared.push(namespace.to_owned());
+            Some(body)
         }
         (&Method::GET, "/apis/knack.dev/v1alpha1/skillruntimes") => list(vec![json!({
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillRuntime",
@@ -107,6 +136,11 @@ async fn first_look(pods: Vec<Value>, events: usize) -> LogBuffer {
 
 /// The same, with another SkillRuntime.
 async fn first_look_at(pods: Vec<Value>, events: usize, change: fn(&mut Value)) -> LogBuffer {
+    looks(pods, change, |now| now.condition.is_some() && now.events.len() >= events).await
+}
+
+/// What a controller writes until it is enough.
+async fn looks(pods: Vec<Value>, change: fn(&mut Value), is_enough: impl Fn(&LogBuffer) -> bool) -> LogBuffer {
     let written = Arc::new(Mutex::new(LogBuffer::default()));
     let seen = Arc::clone(&written);
     let (address, _lease) = start(move |method, path, body| {
@@ -130,7 +164,7 @@ async fn first_look_at(pods: Vec<Value>, events: usize, change: fn(&mut Value)) 
     let begun = Instant::now();
     let result = loop {
         let now = written.lock().unwrap().clone();
-        if now.condition.is_some() && now.events.len() >= events {
+        if is_enough(&now) {
             break now;
         }
         assert!(begun.elapsed() < PATIENCE && !leading.is_finished(), "{now:?}");
@@ -155,7 +189,7 @@ async fn a_sidecar_that_the_hub_refuses_makes_the_condition_false_and_its_pod_is
         pod("other", "refused", "app", Some(OLD)),
         pod("other", "refused-too", "app", Some(NEW)),
     ];
-    let written = first_look(pods, 2).await;
+    let written = first_look(pods, 3).await;
     let why = "ServiceAccount app may not use SkillRuntime home/default";
     let message = format!(
         "the hub refuses the sidecars of 2 of 5 pods; add the labels of their namespaces to spec.allowedCallers, or grant \
@@ -167,9 +201,13 @@ async fn a_sidecar_that_the_hub_refuses_makes_the_condition_false_and_its_pod_is
         "SidecarRefused the hub refuses the sidecar of Knack: {why}; an administrator can add the namespace's labels to its \
          spec.allowedCallers, or grant the verb use"
     );
+    let older = format!(
+        "older SidecarOutdated has the sidecar of Knack with the image {OLD}, and this installation has another one; a restart of \
+         the workload gives it that"
+    );
     assert_eq!(
         written.events,
-        [format!("refused {event}"), format!("refused-too {event}")]
+        [format!("refused {event}"), format!("refused-too {event}"), older]
     );
     // Once for each ServiceAccount, and never for those of a namespace that the SkillRuntime names.
     let user = |account: &str| format!("system:serviceaccount:other:{account}");
@@ -197,13 +235,13 @@ async fn a_sidecar_of_a_runtime_that_does_not_exist_is_refused_and_its_pod_is_re
     assert_eq!(
         written.events,
         [
+            "untrue NoSidecar asks for the sidecar of Knack but does not have it: knack.dev/injection says that it has one, but \
+             there is no container knack-gateway"
+                .to_owned(),
             format!(
                 "lost {refused} SkillRuntime home/gone does not exist; create it, or name another one (knack.dev/runtime on \
                  the pod, KNACK_RUNTIME in the ConfigMap knack-sidecar of the namespace)"
             ),
-            "untrue NoSidecar asks for the sidecar of Knack but does not have it: knack.dev/injection says that it has one, but \
-             there is no container knack-gateway"
-                .to_owned(),
             format!(
                 "nonsense {refused} KNACK_RUNTIME of ConfigMap knack-sidecar is not namespace/name; correct it, and restart \
                  the pod"
@@ -245,12 +283,110 @@ async fn a_sidecar_of_another_release_is_named_and_makes_nothing_false() {
         pod("listed", "good", "default", Some(NEW)),
         pod("listed", "older", "default", Some(OLD)),
     ];
-    let written = first_look(pods, 0).await;
+    let written = first_look(pods, 1).await;
     let message = format!(
         "all 2 pods that ask have the sidecar, 1 of them with another image than this installation's; restart their workloads, or set injection.rollStale: listed/older ({OLD})"
     );
     assert_eq!(said(&written), ["True", "OlderSidecars", &message]);
-    assert!(written.events.is_empty(), "{:?}", written.events);
+    assert!(
+        written.events.len() == 1 && written.events[0].starts_with("older SidecarOutdated "),
+        "{:?}",
+        written.events
+    );
+}
+
+/// Pods of one workload are replaced all the time: what they have in common is told once, and after what is worse.
+#[tokio::test]
+async fn a_workload_is_told_once_that_its_sidecars_are_older_or_that_an_annotation_is_ignored() {
+    let ignored = |name: &str| {
+        let mut one = pod("listed", name, "default", Some(NEW));
+        let text = "injected; unknown annotation knack.dev/runtim is ignored";
+        one["metadata"]["annotations"]["knack.dev/injection"] = json!(text);
+        replica("web", one)
+    };
+    let older = |name: &str| replica("api", pod("listed", name, "default", Some(OLD)));
+    let mut partly = pod("listed", "partly", "default", Some(NEW));
+    partly["metadata"]["annotations"]["knack.dev/injection"] =
+        json!("injected; not redirected: openai (base URLs differ)");
+    let pods = vec![
+        older("a"),
+        older("b"),
+        ignored("c"),
+        ignored("d"),
+        partly,
+        pod("other", "refused", "app", Some(NEW)),
+    ];
+    let written = first_look(pods, 3).await;
+    let begins: Vec<&str> = written
+        .events
+        .iter()
+        .map(|event| event.split(" has ").next().unwrap())
+        .collect();
+    assert!(begins[0].starts_with("refused SidecarRefused "), "{begins:?}");
+    assert_eq!(begins[1..], ["c AnnotationIgnored", "a SidecarOutdated"]);
+    assert!(
+        written.events[1].ends_with(
+            "but unknown annotation knack.dev/runtim is ignored; correct the pod template, and restart the workload"
+        ),
+        "{:?}",
+        written.events
+    );
+}
+
+/// A pod that asks by itself needs the authorities as one whose namespace asks, and one that cannot have them carries no skills.
+#[tokio::test]
+async fn the_authorities_come_to_every_accepted_sidecar_and_where_they_do_not_the_condition_is_false() {
+    let by_itself = |name: &str, account: &str| {
+        let mut one = pod("alone", name, account, Some(NEW));
+        one["metadata"]["labels"] = json!({"knack.dev/inject": "enabled"});
+        one
+    };
+    let pods = vec![
+        by_itself("own", "default"),
+        pod("full", "cut-off", "default", Some(NEW)),
+    ];
+    let written = looks(pods, |_| {}, |now| {
+        !now.events.is_empty() && now.shared.iter().any(|namespace| namespace == "alone")
+    })
+    .await;
+    let [status, reason, message] = said(&written);
+    assert_eq!((status, reason), ("False", "AuthoritiesNotShared"));
+    assert!(
+        message.starts_with(
+            "the sidecars of 1 of 2 pods do not trust the hub: full/cut-off (ConfigMap knack-ca does not have its authorities: "
+        ),
+        "{message}"
+    );
+    let [event] = written.events.as_slice() else {
+        panic!("{:?}", written.events)
+    };
+    assert!(
+        event.starts_with("cut-off AuthoritiesNotShared the sidecar of Knack does not trust the hub: ConfigMap knack-ca does not have its authorities: ")
+            && event.contains("exceeded quota"),
+        "{event}"
+    );
+}
+
+#[tokio::test]
+async fn no_authorities_go_where_the_hub_accepts_no_sidecar() {
+    let mut refused = pod("alone", "refused", "default", Some(NEW));
+    refused["metadata"]["labels"] = json!({"knack.dev/inject": "enabled"});
+    refused["metadata"]["annotations"]["knack.dev/runtime"] = json!("home/gone");
+    let good = pod("listed", "good", "default", Some(NEW));
+    let written = looks(vec![refused, good], |_| {}, |now| {
+        now.events.len() == 1 && now.shared.iter().any(|namespace| namespace == "listed")
+    })
+    .await;
+    assert!(
+        written.events[0].starts_with("refused SidecarRefused "),
+        "{:?}",
+        written.events
+    );
+    assert!(
+        !written.shared.iter().any(|namespace| namespace == "alone"),
+        "{:?}",
+        written.shared
+    );
 }
 
 #[tokio::test]
