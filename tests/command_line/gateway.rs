@@ -38,10 +38,13 @@ impl Gateway {
     /// With its log elsewhere.
     pub(crate) fn logging(folder: &Path, upstream: &str, hub: &str, more: &[(&str, &str)], log: Stdio) -> Self {
         let (port, metrics) = (free_port(), free_port());
+        let own = format!("127.0.0.1:{port}");
+        let given = more.iter().find(|(name, _)| *name == "KNACK_LISTEN");
+        let listen = given.map_or(own.as_str(), |(_, value)| *value);
         let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
         command
             .arg("gateway")
-            .env("KNACK_LISTEN", format!("127.0.0.1:{port}"))
+            .env("KNACK_LISTEN", listen)
             .env("KNACK_METRICS_LISTEN", format!("127.0.0.1:{metrics}"))
             .env("KNACK_HUB", hub)
             .env("KNACK_HUB_CA", folder.join("ca.crt"))
@@ -55,7 +58,7 @@ impl Gateway {
             .kill_on_drop(true);
         Self {
             child: command.spawn().unwrap(),
-            url: format!("http://127.0.0.1:{port}/v1"),
+            url: format!("http://{listen}/v1"),
             metrics: format!("127.0.0.1:{metrics}"),
             settings: more
                 .iter()

@@ -116,6 +116,29 @@ async fn nothing_is_sent_for_an_api_whose_base_url_cannot_be_read() {
     assert_eq!(answer, (200, "models".to_owned()), "another API");
 }
 
+/// Its own address as an upstream: each call would come back to it.
+#[tokio::test]
+async fn nothing_is_sent_to_an_upstream_that_is_the_sidecar_itself() {
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    for host in ["127.0.0.1", "LOCALHOST", "[::1]", "0.0.0.0", "127.0.0.2"] {
+        let upstream = format!("http://{host}:{port}/anthropic");
+        let settings = [
+            ("KNACK_LISTEN", listen.as_str()),
+            ("KNACK_UPSTREAM_OPENAI", upstream.as_str()),
+        ];
+        let (_, (status, text), log) = sidecar(&settings).await;
+        assert!(
+            status == 502 && text.contains("KNACK_UPSTREAM_OPENAI"),
+            "{host}: {status} {text}"
+        );
+        assert!(
+            log.contains("KNACK_UPSTREAM_OPENAI is the address of this gateway itself"),
+            "{host}: {log}"
+        );
+    }
+}
+
 /// A setting that says who may come in, and does not say it, lets nobody in. The pod starts all the same.
 #[tokio::test]
 async fn nobody_is_let_in_where_it_is_not_known_who_may() {

@@ -364,3 +364,37 @@ async fn a_provider_of_a_private_authority_is_reached_when_the_authority_is_name
         );
     }
 }
+
+/// A proxy on this machine that takes the gateway for its provider, as one in a pod with the sidecar: each call comes back once.
+#[tokio::test]
+async fn an_upstream_that_sends_requests_back_is_a_circle_that_ends_at_once() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let options = Start {
+        upstream: Some(format!("http://{}/v1", listener.local_addr().unwrap())),
+        ..Start::default()
+    };
+    let knack = start(options).await;
+    let gateway = knack.url.strip_prefix("http://").unwrap().to_owned();
+    let passed = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&passed);
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let mut back = tokio::net::TcpStream::connect(&gateway).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut back).await });
+        }
+    });
+    for row in ROWS {
+        let answer = Talk::plain(row, "round and round").send(&knack).await;
+        assert_eq!(answer.status, 508, "{row:?}: {}", answer.text);
+        assert!(
+            answer.text.contains("has sent this request itself"),
+            "{row:?}: {}",
+            answer.text
+        );
+    }
+    let models = super::support::client().get(format!("{}/v1/models", knack.url));
+    assert_eq!(models.send().await.unwrap().status(), 508);
+    // A connection serves one call after the other; in a circle without end each call would hold another one.
+    assert!(passed.load(std::sync::atomic::Ordering::Relaxed) <= ROWS.len() + 1);
+}

@@ -142,7 +142,8 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
         Some(found) => Api::of_format(found.format),
         None => Api::of_request(request.uri(), request.headers()),
     };
-    if let Err(refused) = gateway.upstreams.admit(api, request.method(), path) {
+    let admitted = gateway.upstreams.mark.check(request.headers());
+    if let Err(refused) = admitted.and_then(|()| gateway.upstreams.admit(api, request.method(), path)) {
         return fault(&refused, error_format(&request));
     }
     // Boxed here: the router moves the future of its handler several times before it is polled, and that of a call is large.

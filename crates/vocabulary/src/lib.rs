@@ -15,6 +15,8 @@ pub const DEFAULT_NAMESPACE: &str = "default";
 pub const HEADER_SKILLS: &str = "x-knack-skills";
 /// Request header from one gateway to another in its path, which then injects nothing.
 pub const HEADER_VIA: &str = "x-knack-via";
+/// Header by which a gateway knows its own requests to an upstream on its machine.
+pub const HEADER_HOP: &str = "x-knack-hop";
 /// Response header with a summary of what was injected.
 pub const HEADER_KNACK: &str = "x-knack";
 /// Longest `metadata.name`: it must fit a DNS label (RFC 1123), since pods and labels carry it.

@@ -11,6 +11,9 @@ use crate::providers::provider::Api;
 use crate::providers::provider_keys;
 use crate::providers::upstream::{BaseUrl, ProviderEndpoint, Upstreams};
 
+/// What an address is that leads to this gateway: each call would come back to it until a bound ends it.
+const OWN_ADDRESS: &str = "the address of this gateway itself; name the provider's";
+
 /// Follows the folder of provider keys, if there is one, until it is dropped.
 pub(super) fn rekey(args: &ServeArgs, upstreams: &Upstreams) -> Option<AbortOnDropHandle<()>> {
     let folder = args.provider_keys_dir.clone()?;
@@ -64,7 +67,15 @@ pub(super) async fn configured(args: &ServeArgs) -> anyhow::Result<ProviderAddre
         if flag.is_none() && key.is_none() {
             continue;
         }
-        match BaseUrl::parse(flag.as_deref().unwrap_or(api.default_url())) {
+        let read = BaseUrl::parse(flag.as_deref().unwrap_or(api.default_url()));
+        let elsewhere = read.and_then(|url| {
+            if url.leads_to(args.listen) {
+                Err(OWN_ADDRESS)
+            } else {
+                Ok(url)
+            }
+        });
+        match elsewhere {
             Ok(url) => drop(bases.insert(api, ProviderEndpoint { url, key })),
             Err(error) if is_sidecar() => {
                 let variable = api.as_str().to_uppercase();

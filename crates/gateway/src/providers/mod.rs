@@ -1,6 +1,7 @@
 //! The providers behind the gateway: addresses, keys, headers, and requests that are streamed through.
 
 pub mod forwarded_headers;
+mod hop;
 pub mod operator_key;
 pub mod provider;
 pub(crate) mod provider_keys;

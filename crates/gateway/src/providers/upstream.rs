@@ -1,6 +1,7 @@
 //! The providers behind the gateway: the address of a request, and the keys that go there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use knack_vocabulary::HEADER_VIA;
 use knack_wire::Fault;
 
 use super::forwarded_headers::CREDENTIAL_HEADERS;
+use super::hop::{self, HopMark};
 use super::operator_key::{self, KeyScope};
 use super::provider::Api;
 use super::websocket;
@@ -37,6 +39,8 @@ pub struct Upstreams {
     unreadable: Arc<BTreeSet<Api>>,
     /// APIs whose upstream is another gateway of Knack: it is told that this one has injected the skills.
     knack: Arc<BTreeSet<Api>>,
+    /// By which it knows its own requests.
+    pub(crate) mark: HopMark,
 }
 
 /// One provider's base address, as configured.
@@ -82,6 +86,12 @@ impl BaseUrl {
         let prefix = server.path().trim_end_matches('/').to_owned();
         server.set_path("");
         Ok(Self { server, prefix })
+    }
+
+    /// Whether it leads to a gateway that listens here: a request would come back.
+    pub(crate) fn leads_to(&self, listen: SocketAddr) -> bool {
+        let listens_here = listen.ip().is_loopback() || listen.ip().is_unspecified();
+        listens_here && hop::is_local(&self.server) && self.server.port_or_known_default() == Some(listen.port())
     }
 
     /// The address of a request. A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second
@@ -154,6 +164,7 @@ impl Upstreams {
             scope: KeyScope::default(),
             unreadable: Arc::default(),
             knack: Arc::default(),
+            mark: HopMark::random(),
         })
     }
 
@@ -290,6 +301,7 @@ impl Upstreams {
         if let Some(key) = &base.key {
             replace_key(api, &mut headers, key);
         }
+        self.mark.put(&base.url.server, &mut headers);
         let url = if restricted {
             operator_key::strip(&mut headers);
             base.url.join(api, &operator_key::strip_query(path_and_query))
