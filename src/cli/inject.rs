@@ -15,6 +15,10 @@ use super::terminal;
 /// Largest input, bytes: several hundred objects of the largest size that an API server takes.
 const INPUT_MAX_BYTES: u64 = 64 << 20;
 
+/// What is said of a pod that names no pull secrets but the sidecar's.
+const PULL_SECRETS: &str = "its imagePullSecrets are the sidecar's alone, so Kubernetes does not add those of its ServiceAccount: \
+     name these too if images of the application need them";
+
 /// Arguments of `knack inject`.
 #[derive(Debug, Args)]
 pub struct InjectArgs {
@@ -57,6 +61,9 @@ pub fn inject(args: &InjectArgs) -> anyhow::Result<ExitCode> {
                 found += 1;
                 let (object, outcome) = (injected.object, injected.outcome);
                 terminal::note(&format!("{}: {object}: {outcome}", path.display()));
+                if injected.hides_pull_secrets {
+                    terminal::note(&format!("{}: {object}: {PULL_SECRETS}", path.display()));
+                }
             }
             documents.push(document);
         }

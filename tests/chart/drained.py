@@ -67,7 +67,7 @@ def ended(namespace):
 
 
 def drain(node, selector):
-    """`kubectl drain` of a node, begun: of these pods alone, since a test's cluster has one node."""
+    """`kubectl drain` of a node, begun: of these pods alone, since a test's cluster has one node. Every sidecar has an emptyDir."""
     return subprocess.Popen([binary("KUBECTL", "kubectl"), "drain", node, "--pod-selector=" + selector, "--force", "--delete-emptydir-data", "--timeout=%ds" % DRAIN_SECONDS],
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
 

@@ -8,7 +8,7 @@ import re
 
 import yaml
 
-from harness import ROOT, assert_equal
+from harness import CHART, ROOT, assert_equal, helm
 from render import documents, render
 
 CRATE = os.path.join(ROOT, "crates", "injection")
@@ -35,10 +35,10 @@ def patterns_are_those_of_the_program():
     clients for Azure, and its annotations."""
     with open(os.path.join(CRATE, "src", "names.rs"), encoding="utf-8") as file:
         names = file.read()
-    patterns = re.findall(r'(?:BASE_URL|PUNYCODE|RUNTIME): &str =\s*r"([^"]+)"', names)
+    patterns = re.findall(r'(?:BASE_URL|OWN_URL|POD_URL|PUNYCODE|RUNTIME): &str =\s*r"([^"]+)"', names)
     keys = re.findall(r'\("[a-z]+", &\[("[A-Z_]+"(?:, "[A-Z_]+")*)\]\)', names)
     azure = re.findall(r'"(AZURE_[A-Z_]+)"', names)
-    assert_equal((len(patterns), len(keys), len(azure)), (3, 3, 2), "patterns and keys of names.rs")
+    assert_equal((len(patterns), len(keys), len(azure)), (5, 3, 2), "patterns and keys of names.rs")
     with open(os.path.join(ROOT, "crates", "vocabulary", "src", "lib.rs"), encoding="utf-8") as file:
         words = dict(re.findall(r'pub const (ANNOTATION_[A-Z_]+): &str = "([^"]+)"', file.read()))
     listed = re.search(r"ANNOTATIONS: \[&str; \d\] = \[([^\]]+)\]", names).group(1)
@@ -159,11 +159,25 @@ def delivery_is_told():
         assert_equal(kinds(values, *extra), expected, "%r %r" % (values, extra))
 
 
+def parameters_are_published_without_a_delivery():
+    """`knack inject` is what is left with `injection.delivery: None`: its parameters are there as with a delivery, and the notes
+    say how to get them, and that a namespace needs its label all the same."""
+    assert_equal(parameters({"injection": {"delivery": "None"}}), parameters({"injection": {"delivery": "Policy"}}), "the parameters")
+    no_runtime = documents(render({"defaultRuntime": {"enabled": False}, "gateway": {"enabled": False}}))
+    assert_equal([d for d in no_runtime if d["metadata"]["name"] == "knack-injection"], [], "parameters without a runtime")
+    notes = helm("install", "knack", CHART, "--namespace", "n", "--dry-run=client", "--set", "injection.delivery=None").split("NOTES:", 1)[1]
+    for text in ("kubectl label namespace NAMESPACE knack.dev/inject=enabled", "kubectl get configmap -n n knack-injection -o jsonpath='{.data.parameters\\.yaml}'",
+                 "knack inject -f FILE --parameters parameters.yaml"):
+        if text not in notes:
+            raise AssertionError("%r is not in the notes:\n%s" % (text, notes))
+
+
 def tests(report):
     report.check("injection: defaults are those of the program", defaults_are_those_of_the_program)
     report.check("injection: MCP is served where it is asked for", mcp_is_served_where_it_is_asked_for)
     report.check("injection: the registry is reached where it is enabled", the_registry_is_reached_where_it_is_enabled)
     report.check("injection: patterns are those of the program", patterns_are_those_of_the_program)
+    report.check("injection: parameters are published without a delivery", parameters_are_published_without_a_delivery)
     report.check("injection: values that are taken away", values_that_are_taken_away)
     report.check("injection: OpenShift chooses the user", openshift_chooses_the_user)
     report.check("injection: delivery by value and by what the API server serves", delivery_is_told)

@@ -108,6 +108,42 @@ apis: [{name: openai, url: 'http://127.0.0.1:1', variables: [OPENAI_BASE_URL], u
     }
 }
 
+/// Kubernetes gives a pod the pull secrets of its ServiceAccount only if the pod names none itself.
+#[tokio::test]
+async fn a_pod_that_gets_pull_secrets_without_any_of_its_own_is_told_of() {
+    let parameters = "\
+container: {name: side, image: 'registry.example.org/side:1'}
+resources: {requests: {}, limits: {}}
+volumes: []
+imagePullSecrets: [mirror]
+ports: [1]
+apis: []
+";
+    let pod = |name: &str, more: &str| {
+        format!("kind: Pod\nmetadata: {{name: {name}}}\nspec: {{containers: [{{name: app, image: app}}]{more}}}\n---\n")
+    };
+    let all = [
+        pod("bare", ""),
+        pod("empty", ", imagePullSecrets: []"),
+        pod("own", ", imagePullSecrets: [{name: own}]"),
+        pod("host", ", hostNetwork: true, imagePullSecrets: [{name: mirror}]"),
+    ];
+    let folder = folder(&[("p.yaml", parameters), ("all.yaml", &all.concat())]);
+    let done = knack(
+        folder.path(),
+        &["inject", "-f", "all.yaml", "--parameters", "p.yaml"],
+        &[],
+    )
+    .await;
+    assert!(done.status.success(), "{}", err(&done));
+    let told = err(&done);
+    let lines = told
+        .lines()
+        .filter(|line| line.contains("imagePullSecrets are the sidecar's alone"));
+    let named: Vec<&str> = lines.map(|line| line.split(": ").nth(1).unwrap()).collect();
+    assert_eq!(named, ["Pod bare", "Pod empty"], "{told}");
+}
+
 /// What kubectl reads of a manifest that is passed on is what it reads of the manifest itself.
 #[tokio::test]
 async fn numbers_and_words_of_yaml_1_1_are_those_that_kubectl_reads() {

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::env::{self, entry, name};
 use super::names::{
-    ANNOTATION_INJECTION, ANNOTATION_MIRROR, ANNOTATION_RUNTIME, ANNOTATIONS, DISABLED, LABEL_INJECT, PREFIX, RUNTIME,
-    VARIABLE_RUNTIME,
+    ANNOTATION_INJECTION, ANNOTATION_LOCAL_VOLUMES, ANNOTATION_MIRROR, ANNOTATION_RUNTIME, ANNOTATIONS, DISABLED,
+    LABEL_INJECT, LABEL_OS, PREFIX, RUNTIME, VARIABLE_RUNTIME,
 };
 use super::parameters::Parameters;
 use super::redirect::Redirect;
@@ -75,7 +75,7 @@ pub fn inject(pod: &Value, parameters: &Parameters) -> Injection {
         Some(why) => Outcome::Refused(format!("not injected: {why}")),
         None => Outcome::Injected(add(&mut changed, pod, spec, parameters)),
     };
-    annotate(&mut changed, &outcome);
+    annotate(&mut changed, &outcome, parameters);
     Injection { pod: changed, outcome }
 }
 
@@ -110,13 +110,9 @@ fn why_refused(spec: &Value, parameters: &Parameters) -> Option<&'static str> {
             .iter()
             .any(|ours| port.get("containerPort") == Some(&json!(ours)))
     };
-    let windows = spec
-        .pointer("/os/name")
-        .and_then(Value::as_str)
-        .is_some_and(|os| os != "linux");
     if spec.get("hostNetwork").and_then(Value::as_bool) == Some(true) {
         Some("the pod uses the host's network")
-    } else if windows {
+    } else if !is_for_linux(spec) {
         Some("not a Linux pod")
     } else if env::items(spec, "volumes")
         .iter()
@@ -130,7 +126,28 @@ fn why_refused(spec: &Value, parameters: &Parameters) -> Option<&'static str> {
     }
 }
 
-/// Adds everything but the annotation, whose text is returned.
+/// Whether a pod may run on a Linux node: by its own word, its node selector and the node affinity that it requires.
+fn is_for_linux(spec: &Value) -> bool {
+    let is_linux = |os: Option<&Value>| os.and_then(Value::as_str).is_none_or(|os| os == "linux");
+    let excludes = |expression: &Value| {
+        let has_linux = env::items(expression, "values").iter().any(|os| os == "linux");
+        expression.get("key").and_then(Value::as_str) == Some(LABEL_OS)
+            && match expression.get("operator").and_then(Value::as_str) {
+                Some("In") => !has_linux,
+                Some("NotIn") => has_linux,
+                _ => false,
+            }
+    };
+    let required = spec.pointer("/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution");
+    let terms = required.map_or(&[][..], |required| env::items(required, "nodeSelectorTerms"));
+    let excluded = |term: &Value| env::items(term, "matchExpressions").iter().any(excludes);
+    is_linux(spec.pointer("/os/name"))
+        && is_linux(spec.get("nodeSelector").and_then(|selector| selector.get(LABEL_OS)))
+        // One of the terms is enough for a node.
+        && (terms.is_empty() || !terms.iter().all(excluded))
+}
+
+/// Adds everything but the annotations. The text of the injection's is returned.
 fn add(changed: &mut Value, pod: &Value, spec: &Value, parameters: &Parameters) -> String {
     let redirect = Redirect::of(spec, parameters);
     let mut sidecar = parameters.container.clone();
@@ -203,7 +220,8 @@ fn text(kept: &[(&str, &str)], is_runtime_ignored: bool, unknown: Option<&str>) 
     text
 }
 
-fn annotate(pod: &mut Value, outcome: &Outcome) {
+/// Writes the annotations: the text, and that the sidecar's volumes keep no node from being removed.
+fn annotate(pod: &mut Value, outcome: &Outcome, parameters: &Parameters) {
     let (Outcome::Injected(text) | Outcome::Refused(text)) = outcome else {
         return;
     };
@@ -211,5 +229,18 @@ fn annotate(pod: &mut Value, outcome: &Outcome) {
     if !metadata["annotations"].is_object() {
         metadata["annotations"] = json!({});
     }
-    metadata["annotations"][ANNOTATION_INJECTION] = json!(text);
+    let annotations = &mut metadata["annotations"];
+    annotations[ANNOTATION_INJECTION] = json!(text);
+    if let Outcome::Injected(_) = outcome {
+        let named = annotations[ANNOTATION_LOCAL_VOLUMES].as_str().unwrap_or_default();
+        let mut names: Vec<&str> = named.split(',').filter(|_| !named.is_empty()).collect();
+        for own in parameters.local_volumes() {
+            if !names.contains(&own) {
+                names.push(own);
+            }
+        }
+        if !names.is_empty() {
+            annotations[ANNOTATION_LOCAL_VOLUMES] = json!(names.join(","));
+        }
+    }
 }

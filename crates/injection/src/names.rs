@@ -11,6 +11,11 @@ pub const ANNOTATIONS: [&str; 3] = [ANNOTATION_INJECTION, ANNOTATION_ROLLED_FOR,
 pub const DISABLED: &str = "disabled";
 /// Kubernetes' mark of a mirror pod, which represents a static pod of a kubelet. Such a pod must not be changed.
 pub const ANNOTATION_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Annotation of a pod for Kubernetes' Cluster Autoscaler: names of local volumes, with commas, that keep no node from being
+/// removed. By default every emptyDir does.
+pub const ANNOTATION_LOCAL_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+/// Label of nodes with their operating system.
+pub const LABEL_OS: &str = "kubernetes.io/os";
 /// Variable of the gateway with the address of the hub.
 pub const VARIABLE_HUB: &str = "KNACK_HUB";
 /// Variable of the gateway that [`ANNOTATION_RUNTIME`] sets.
@@ -38,6 +43,11 @@ pub const LOOPBACK: &str = "127.0.0.1,localhost";
 pub const BASE_URL: &str = r"^https?://(\[(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,7}:|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,5}(:[0-9a-fA-F]{1,4}){1,2}|([0-9a-fA-F]{1,4}:){1,4}(:[0-9a-fA-F]{1,4}){1,3}|([0-9a-fA-F]{1,4}:){1,3}(:[0-9a-fA-F]{1,4}){1,4}|([0-9a-fA-F]{1,4}:){1,2}(:[0-9a-fA-F]{1,4}){1,5}|[0-9a-fA-F]{1,4}:(:[0-9a-fA-F]{1,4}){1,6}|:(:[0-9a-fA-F]{1,4}){1,7}|::)\]|(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|([A-Za-z0-9][A-Za-z0-9-]*\.)*([A-Za-z][A-Za-z0-9-]*|[0-9]+[A-WYZa-wyz-][A-Za-z0-9-]*)\.?)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[A-Za-z0-9._~/-]*)?$";
 /// Hosts with a label in Punycode, of which a pattern cannot tell whether it decodes: their URLs are not taken.
 pub const PUNYCODE: &str = r"^https?://([^/]*\.)?[xX][nN]--";
+/// Base URLs that lead to the sidecar, however they are written: as an upstream of the sidecar each would be a circle.
+pub const OWN_URL: &str = r"(?i)^http://(127\.0\.0\.1|localhost|\[::1\]):4141(/v1)?/*$";
+/// Base URLs of a program in the pod.
+pub const POD_URL: &str =
+    r"(?i)^https?://(127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|0\.0\.0\.0|localhost|\[::1\])([:/]|$)";
 /// Variables by which SDKs get the key of an API, by the word of the API.
 pub const KEYS: [(&str, &[&str]); 3] = [
     ("openai", &["OPENAI_API_KEY"]),

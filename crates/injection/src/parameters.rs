@@ -92,4 +92,10 @@ impl Parameters {
     pub(crate) fn volume_names(&self) -> impl Iterator<Item = &str> {
         self.volumes.iter().filter_map(|volume| volume.get("name")?.as_str())
     }
+
+    /// Names of its volumes that are on the node.
+    pub(crate) fn local_volumes(&self) -> impl Iterator<Item = &str> {
+        let local = self.volumes.iter().filter(|volume| volume.contains_key("emptyDir"));
+        local.filter_map(|volume| volume.get("name")?.as_str())
+    }
 }

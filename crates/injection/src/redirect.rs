@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::env::{self, entry, is_referred, is_set, name, value};
 use super::names::{AZURE, AZURE_API, KEYS, LOOPBACK, NO_PROXIES, PROXIES};
 use super::parameters::{Api, Parameters};
-use super::url::is_base_url;
+use super::url::{is_base_url, is_own_url, is_pod_url};
 
 /// The end of base URLs of OpenAI's SDKs.
 const VERSION: &str = "/v1";
@@ -42,7 +42,12 @@ impl<'a> Redirect<'a> {
                 .collect();
             let by_key = !had.is_empty() && env::containers(spec).any(|container| has_key_alone(api, container));
             let for_azure = env::containers(spec).any(|container| is_for_azure(api, container));
-            let why = why_kept(&had, by_key, proxies_move);
+            let is_lacking = env::containers(spec).any(|container| {
+                !env::items(container, "env")
+                    .iter()
+                    .any(|entry| leads_elsewhere(api, entry))
+            });
+            let why = why_kept(&had, by_key, is_lacking, proxies_move);
             let why = why.or(for_azure.then_some("a client for Azure"));
             if let Some(why) = why {
                 redirect.kept.push((&api.name, why));
@@ -108,11 +113,11 @@ fn leads_elsewhere(api: &Api, entry: &Value) -> bool {
     api.variables.iter().any(|one| one == name(entry)) && is_set(entry) && !is_sidecars(api, entry)
 }
 
-/// Whether a variable has the sidecar's base URL of the API.
+/// Whether a variable has the sidecar's base URL of the API, or another spelling of it.
 pub(crate) fn is_sidecars(api: &Api, entry: &Value) -> bool {
     api.variables.iter().any(|one| one == name(entry))
         && !is_referred(entry)
-        && [api.url.as_str(), bare(api)].contains(&value(entry))
+        && ([api.url.as_str(), bare(api)].contains(&value(entry)) || is_own_url(value(entry)))
 }
 
 /// Whether a container has a key of the API and no base URL: the key is for the provider's public address, and must not go to
@@ -168,8 +173,10 @@ fn bare(api: &Api) -> &str {
     api.url.strip_suffix(VERSION).unwrap_or(&api.url)
 }
 
-/// Why an API is not led to the sidecar, by what containers had set for it.
-fn why_kept(had: &[&Value], by_key: bool, proxies_move: bool) -> Option<&'static str> {
+/// Why an API is not led to the sidecar, by what containers had set for it. `is_lacking`: a container has no base URL of another
+/// address. Where a base URL is in the pod, that container may be the proxy behind it: led to the sidecar, it would get its own
+/// calls again.
+fn why_kept(had: &[&Value], by_key: bool, is_lacking: bool, proxies_move: bool) -> Option<&'static str> {
     if !proxies_move {
         Some("proxy variables differ or are not plain values")
     } else if had.iter().any(|entry| is_referred(entry)) {
@@ -178,6 +185,8 @@ fn why_kept(had: &[&Value], by_key: bool, proxies_move: bool) -> Option<&'static
         Some("base URL is not a plain http or https URL")
     } else if by_key || had.iter().any(|entry| value(entry) != value(had[0])) {
         Some("base URLs differ")
+    } else if is_lacking && had.iter().any(|entry| is_pod_url(value(entry))) {
+        Some("base URL is in the pod, and another container has none")
     } else {
         None
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::env::{self, entry, name, value};
 use super::inject::{Injection, Outcome, annotation, inject, is_a_pod};
-use super::names::{ANNOTATION_INJECTION, LOOPBACK, NO_PROXIES, PROXIES, VARIABLE_RUNTIME};
+use super::names::{ANNOTATION_INJECTION, ANNOTATION_LOCAL_VOLUMES, LOOPBACK, NO_PROXIES, PROXIES, VARIABLE_RUNTIME};
 use super::parameters::{Api, Parameters};
 use super::redirect::{Redirect, is_sidecars};
 
@@ -21,6 +21,7 @@ pub(crate) fn inject_again(pod: &Value, parameters: &Parameters) -> Option<Injec
     let own = env::items(sidecar, "env");
     let kept: Vec<&Value> = own.iter().filter(|variable| is_kept(variable, parameters)).collect();
     let mut before = pod.clone();
+    forget_volumes(&mut before, sidecar);
     take_out(&mut before["spec"], sidecar, parameters);
     for container in containers_mut(&mut before["spec"]) {
         change_back(container, &kept, parameters);
@@ -71,6 +72,31 @@ fn take_out(spec: &mut Value, sidecar: &Value, parameters: &Parameters) {
         volumes.retain(|volume| {
             !mounted(sidecar, name(volume)) || rest.iter().any(|container| mounted(container, name(volume)))
         });
+    }
+}
+
+/// Takes the sidecar's volumes out of the local ones that keep no node from being removed: an injection puts them at the end.
+fn forget_volumes(pod: &mut Value, sidecar: &Value) {
+    let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let listed = annotations.get(ANNOTATION_LOCAL_VOLUMES).and_then(Value::as_str);
+    let Some(listed) = listed.map(str::to_owned) else {
+        return;
+    };
+    let mut names: Vec<&str> = listed.split(',').collect();
+    let is_own = |volume: &str| {
+        env::items(sidecar, "volumeMounts")
+            .iter()
+            .any(|mount| name(mount) == volume)
+    };
+    while names.last().is_some_and(|last| is_own(last)) {
+        names.pop();
+    }
+    if names.is_empty() {
+        annotations.remove(ANNOTATION_LOCAL_VOLUMES);
+    } else {
+        annotations.insert(ANNOTATION_LOCAL_VOLUMES.to_owned(), names.join(",").into());
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use knack_vocabulary::{LABEL_ROLE, ROLE_SANDBOX};
 
-use super::env::{name, value};
+use super::env::{items, name, value};
 use super::inject::{Outcome, asks_not, inject, label};
 use super::names::VARIABLE_HUB;
 use super::parameters::Parameters;
@@ -17,6 +17,8 @@ pub struct Injected {
     pub object: String,
     /// The outcome.
     pub outcome: Outcome,
+    /// Whether all pull secrets of the pod are the sidecar's. Kubernetes gives a pod those of its ServiceAccount only if it names none.
+    pub hides_pull_secrets: bool,
 }
 
 /// Namespaces whose pods never get the sidecar, besides that of the installation: those of Kubernetes.
@@ -89,7 +91,15 @@ fn inject_object(object: &mut Value, listed: Kind<'_>, parameters: &Parameters) 
         *pod = injection.pod;
         injection.outcome
     };
-    vec![Injected { object: title, outcome }]
+    let secrets = items(&pod["spec"], "imagePullSecrets");
+    let is_own = |secret: &Value| parameters.image_pull_secrets.iter().any(|own| own == name(secret));
+    let hides_pull_secrets =
+        matches!(outcome, Outcome::Injected(_)) && !secrets.is_empty() && secrets.iter().all(is_own);
+    vec![Injected {
+        object: title,
+        outcome,
+        hides_pull_secrets,
+    }]
 }
 
 /// The namespace of the installation, by the name of its hub's Service: `https://knack-hub.<namespace>.svc:8443`.

@@ -55,6 +55,8 @@ fn every_row_is_what_it_says() {
     }
 }
 
+const LOCAL_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
+
 /// The row in which an empty list of exceptions got the other list of its container: which of the two was empty is not told.
 const FILLED: &str = "empty exceptions beside others";
 
@@ -150,6 +152,18 @@ fn untouched(title: &str, before: &Value, after: &Value, outcome: &Outcome) {
         .and_then(Value::as_object_mut)
     {
         annotations.remove("knack.dev/injection");
+        // It has what it had, and perhaps the sidecar's volume.
+        let had = before["metadata"]["annotations"][LOCAL_VOLUMES].clone();
+        match annotations.insert(LOCAL_VOLUMES.to_owned(), had.clone()) {
+            Some(now) => assert!(
+                now.as_str().unwrap().starts_with(had.as_str().unwrap_or_default()),
+                "{title}"
+            ),
+            None => assert_eq!(had, Value::Null, "{title}"),
+        }
+        if had.is_null() {
+            annotations.remove(LOCAL_VOLUMES);
+        }
         if before["metadata"]["annotations"].is_null() {
             assert!(annotations.is_empty(), "{title}");
             after["metadata"].as_object_mut().unwrap().remove("annotations");
@@ -202,6 +216,26 @@ fn mirrors_of_static_pods_and_what_is_no_pod_stay() {
         );
         assert_eq!(injection.pod, pod);
     }
+}
+
+/// Cluster Autoscaler splits at commas and takes nothing away: a volume counts by its exact name.
+#[test]
+fn the_local_volumes_of_the_parameters_are_named_and_taken_out_with_the_sidecar() {
+    let mut parameters = Parameters::defaults().unwrap();
+    let mut pod = json!({"kind": "Pod", "metadata": {"annotations": {LOCAL_VOLUMES: "cache"}}, "spec": {"containers": [{"name": "a"}]}});
+    inject_manifest(&mut pod, &parameters);
+    assert_eq!(pod["metadata"]["annotations"][LOCAL_VOLUMES], "cache,knack-files");
+    // Those of another release, without one on the node.
+    parameters.volumes.retain(|volume| volume["name"] != "knack-files");
+    inject_manifest(&mut pod, &parameters);
+    assert_eq!(pod["metadata"]["annotations"][LOCAL_VOLUMES], "cache");
+    let mut bare = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}]}});
+    inject_manifest(&mut bare, &Parameters::defaults().unwrap());
+    inject_manifest(&mut bare, &parameters);
+    assert_eq!(
+        bare["metadata"]["annotations"],
+        json!({"knack.dev/injection": "injected"})
+    );
 }
 
 #[test]

@@ -202,13 +202,19 @@ apis:
 {{- end }}
 {{- end }}
 
-{{- /* A base URL that the gateway takes as an upstream, hosts in Punycode, of which it may not, and the name of a SkillRuntime: the
-       patterns of crates/injection. */}}
+{{- /* A base URL that the gateway takes as an upstream, hosts in Punycode, of which it may not, base URLs of the sidecar and of
+       programs in the pod, and the name of a SkillRuntime: the patterns of crates/injection. */}}
 {{- define "knack.baseUrl" -}}
 ^https?://(\[(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,7}:|([0-9a-fA-F]{1,4}:){1,6}:[0-9a-fA-F]{1,4}|([0-9a-fA-F]{1,4}:){1,5}(:[0-9a-fA-F]{1,4}){1,2}|([0-9a-fA-F]{1,4}:){1,4}(:[0-9a-fA-F]{1,4}){1,3}|([0-9a-fA-F]{1,4}:){1,3}(:[0-9a-fA-F]{1,4}){1,4}|([0-9a-fA-F]{1,4}:){1,2}(:[0-9a-fA-F]{1,4}){1,5}|[0-9a-fA-F]{1,4}:(:[0-9a-fA-F]{1,4}){1,6}|:(:[0-9a-fA-F]{1,4}){1,7}|::)\]|(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(\.(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])){3}|([A-Za-z0-9][A-Za-z0-9-]*\.)*([A-Za-z][A-Za-z0-9-]*|[0-9]+[A-WYZa-wyz-][A-Za-z0-9-]*)\.?)(:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(/[A-Za-z0-9._~/-]*)?$
 {{- end }}
 {{- define "knack.punycode" -}}
 ^https?://([^/]*\.)?[xX][nN]--
+{{- end }}
+{{- define "knack.ownUrl" -}}
+(?i)^http://(127\.0\.0\.1|localhost|\[::1\]):4141(/v1)?/*$
+{{- end }}
+{{- define "knack.podUrl" -}}
+(?i)^https?://(127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|0\.0\.0\.0|localhost|\[::1\])([:/]|$)
 {{- end }}
 {{- define "knack.runtimeName" -}}
 ^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$
