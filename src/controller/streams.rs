@@ -5,6 +5,7 @@ use std::hash::Hash;
 
 use futures::{Stream, StreamExt as _};
 use knack_api::skill::InlineSource;
+use knack_vocabulary::KEY_PREFIX;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, reflector::Lookup, watcher};
@@ -144,7 +145,7 @@ pub(super) fn slim_config_map(config_map: &mut ConfigMapMeta) {
 fn slim_metadata(metadata: &mut kube::core::ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {
-        annotations.retain(|key, _| key.starts_with("knack.dev/"));
+        annotations.retain(|key, _| key.starts_with(KEY_PREFIX));
     }
 }
 

@@ -11,7 +11,7 @@ use knack_skill::SpecOverrides;
 use knack_skill::config::SkillConfig;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::tree::PathProblem;
-use knack_vocabulary::DEFAULT_NAMESPACE;
+use knack_vocabulary::{DEFAULT_NAMESPACE, KEY_PREFIX};
 
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
@@ -256,7 +256,7 @@ impl DiscoveredSources {
             return;
         }
         match read_bounded(path) {
-            Ok(text) if text.contains("knack.dev/") => self.manifest_file(path, FileOrigin::BySearch),
+            Ok(text) if text.contains(KEY_PREFIX) => self.manifest_file(path, FileOrigin::BySearch),
             // Large files of other tools are not parsed at each search: one that was written to its end has one of these there.
             Ok(text) if has_extension(path, &["json"]) && text.trim_end().ends_with(['}', ']']) => {}
             Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}

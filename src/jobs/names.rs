@@ -1,4 +1,4 @@
-//! Names of this module's own objects; those that others share are in `api::vocabulary`.
+//! Names of this module's own objects; those that others share are in `crates/vocabulary`.
 
 /// Annotation of a Job: the replica that made it.
 pub(super) const ANNOTATION_REPLICA: &str = "knack.dev/replica";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use knack_vocabulary::{API_VERSION, DEFAULT_NAMESPACE, KIND_SKILL, KIND_SKILL_RUNTIME};
+use knack_vocabulary::{API_VERSION, DEFAULT_NAMESPACE, KEY_PREFIX, KIND_SKILL, KIND_SKILL_RUNTIME};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
@@ -86,9 +86,6 @@ impl ManifestError {
         kind == Some(KIND_SKILL)
     }
 }
-
-/// The begin of every `apiVersion` of Knack.
-const GROUP_PREFIX: &str = "knack.dev/";
 
 /// How deep lists may be in lists; `kubectl` writes one level.
 const LIST_MAX_DEPTH: usize = 4;
@@ -223,7 +220,7 @@ fn list_kind(value: &Value) -> Option<String> {
     let word = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (word("apiVersion"), word("kind"));
     let is_list =
-        (api_version, kind) == ("v1", "List") || (api_version.starts_with(GROUP_PREFIX) && kind.ends_with("List"));
+        (api_version, kind) == ("v1", "List") || (api_version.starts_with(KEY_PREFIX) && kind.ends_with("List"));
     let has_items = value
         .get("items")
         .is_some_and(|items| items.is_array() || items.is_null());
@@ -252,7 +249,7 @@ fn read_one(document: usize, value: Value) -> Result<Manifest, ManifestError> {
     {
         return Ok(Manifest::ConfigMap(Box::new(map)));
     }
-    if !api_version.starts_with(GROUP_PREFIX) {
+    if !api_version.starts_with(KEY_PREFIX) {
         return Ok(Manifest::Other {
             what: format!("{api_version} {kind}"),
         });

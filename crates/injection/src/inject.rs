@@ -212,7 +212,7 @@ fn text(kept: &[(&str, &str)], is_runtime_ignored: bool, unknown: Option<&str>) 
         text.push_str(&format!("; not redirected: {}", kept.join(", ")));
     }
     if is_runtime_ignored {
-        text.push_str("; knack.dev/runtime is not namespace/name and is ignored");
+        text.push_str(&format!("; {ANNOTATION_RUNTIME} is not namespace/name and is ignored"));
     }
     if let Some(unknown) = unknown {
         text.push_str(&format!("; unknown annotation {unknown} is ignored"));

@@ -1,10 +1,10 @@
 //! Names that the pod of an application, the policy and the webhook share.
 
-pub use knack_vocabulary::{ANNOTATION_INJECTION, ANNOTATION_ROLLED_FOR, ANNOTATION_RUNTIME, LABEL_INJECT};
+pub use knack_vocabulary::{
+    ANNOTATION_INJECTION, ANNOTATION_ROLLED_FOR, ANNOTATION_RUNTIME, KEY_PREFIX as PREFIX, LABEL_INJECT,
+};
 
-/// The beginning of annotations that are read by Knack alone: one that is not known is a typing mistake.
-pub const PREFIX: &str = "knack.dev/";
-/// The annotations with [`PREFIX`] that pods of applications have.
+/// The annotations with [`PREFIX`] that pods of applications have. Another one with it is a typing mistake.
 pub const ANNOTATIONS: [&str; 3] = [ANNOTATION_INJECTION, ANNOTATION_ROLLED_FOR, ANNOTATION_RUNTIME];
 
 /// Value of [`LABEL_INJECT`] on a pod that goes without, whatever its namespace says.

@@ -1,4 +1,5 @@
-//! Names that Kubernetes objects, logs and headers share. No other file spells them.
+//! Names that Kubernetes objects, logs and headers share. Code elsewhere spells none of them, but for keys that one module alone
+//! writes and reads (`src/jobs/names.rs`), and names in texts of commands and messages.
 
 pub mod defaults;
 pub mod probe;
@@ -24,6 +25,8 @@ pub const NAME_MAX_BYTES: usize = 63;
 
 /// API group of both kinds.
 pub const GROUP: &str = "knack.dev";
+/// Prefix of Knack's labels and annotations, and of the `apiVersion` of its kinds: [`GROUP`] and a slash.
+pub const KEY_PREFIX: &str = "knack.dev/";
 
 /// Field manager of the controller's server-side applies.
 pub const FIELD_MANAGER: &str = "knack";

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use knack_vocabulary::KEY_PREFIX;
 use serde_json::Value;
 
 /// Characters of a path in a source.
@@ -85,7 +86,7 @@ pub(super) fn is_pod_key(key: &str) -> bool {
         found.any(|(at, _)| at == 0 || key[..at].ends_with('.'))
     };
     let domains = [
-        "knack.dev/",
+        KEY_PREFIX,
         "batch.kubernetes.io/",
         "apparmor.security.beta.kubernetes.io/",
     ];
