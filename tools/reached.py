@@ -8,7 +8,8 @@ Programs are the `main` functions of src/, crates/*/src/ and their bin/. A progr
 reached names, without tests and without what the feature `fixture` adds. What one name can mean:
 
 - `module::name`, `Type::name`: the item of that module or type; where the product has no such module or type, nothing;
-- `.name`: every method of that name, of types that are reached;
+- `.name(`: every method of that name that takes `self`, of types that are reached; without the bracket it is a field;
+  `self.name(`: the method of the own type, where it has one;
 - `name`: the item of its file, or the one that the file imports by that name. Imports and re-exports alone are not uses.
 
 Only crates that the text's crate depends on are meant. Implementations of traits are reached with their type. So more counts as reached than a
@@ -85,12 +86,16 @@ def product(text):
 
 
 def mentions(text):
-    """Names in a text, each with what qualifies it (`before::name`) and whether a dot is before it. No fields that are set: `name: value`."""
+    """Names in a text, each with what qualifies it (`before::name`) and whether a dot is before it;
+    `self.name(` is qualified by `Self`. No fields, set (`name: value`) or read."""
     tokens = ["", "", *TOKEN.findall(text), ""]
     for place, token in enumerate(tokens):
         if (token[:1].isalpha() or token[:1] == "_") and tokens[place + 1] != ":":
             sign = tokens[place - 1]
-            yield tokens[place - 2] if sign == "::" else "", sign == ".", token
+            if sign == "." and tokens[place + 1] not in ("(", "::"):
+                continue
+            is_of_self = sign == "." and tokens[place - 2] == "self" and tokens[place - 3] != "."
+            yield "Self" if is_of_self else tokens[place - 2] if sign == "::" else "", sign == ".", token
 
 
 def imports_of(text):
@@ -110,7 +115,11 @@ class Item:
 
     def __init__(self, file, crate, kind, name, owner, module, is_public):
         self.file, self.crate, self.kind, self.name, self.owner, self.module = file, crate, kind, name, owner, module
-        self.is_public, self.text, self.used = is_public, "", []
+        self.is_public, self.text, self.signature = is_public, "", ""
+
+    def is_method(self):
+        """Whether it is called on a value: `value.name(..)`."""
+        return re.match(r"\s*\(\s*(?:&\s*)?(?:'\w+\s+)?(?:mut\s+)?self\b", without_generics(self.signature)) is not None
 
     def self_type(self):
         """What `Self` means in its text."""
@@ -174,6 +183,7 @@ def items_of(text, file, crate, module, owner=None, by=None):
         # The attributes before it, and all of its text.
         attributes = re.search(r"(?:#\[(?:[^\[\]]|\[[^\]]*\])*\]\s*)*$", text[at:match.start()])
         item.text = attributes[0] + body[name.end():]
+        item.signature = body[name.end():].partition("{")[0] if kind == "fn" else ""
         rest.append(text[at:match.start() - len(attributes[0])])
         found.append(item)
         at = end
@@ -233,6 +243,10 @@ class Product:
             for item in crate.items:
                 self.by_name[item.name].append(item)
         types = [item for crate in self.crates.values() for item in crate.items if item.kind in ("struct", "enum", "union", "trait", "type")]
+        self.aliases = defaultdict(set)
+        texts = [f"type {item.name}{item.text}" if item.kind == "type" else item.text for crate in self.crates.values() for item in crate.items]
+        for name, meaning in re.findall(r"\btype (\w+)[^=;{]*=([^;]*);", "\n".join(texts)):
+            self.aliases[name].update(re.findall(r"\w+", meaning))
         self.plain_types = {item.name for item in types} - {item.name for item in types if item.kind == "type"}
 
     def meant(self, crate, file, owner, text):
@@ -242,14 +256,15 @@ class Product:
             before = owner or "" if before == "Self" else before
             befores = {before} | {old for old, _ in imports.get(before, ())}
             names = {name} | {old for old, _ in imports.get(name, ()) if not before}
+            is_own = dot and before and any(item.owner == before for item in self.by_name.get(name, ()))
             for item in (item for each in names for item in self.by_name.get(each, ()) if item.crate in visible):
                 if dot or item.owner:
-                    if dot and item.kind == "fn" and item.owner:
+                    if dot and item.owner and item.is_method() and (not is_own or item.owner == before):
                         yield item, True
                     elif not dot and item.owner in befores:
                         yield item, False
-                    elif not dot and before and not befores & (self.modules | self.plain_types):
-                        # `T::name` and `Alias::name`: any type that is reached.
+                    elif not dot and (re.fullmatch("[A-Z]", before) or any(item.owner in self.aliases.get(alias, ()) for alias in befores)):
+                        # `T::name` and `Alias::name`: any type that is reached, and that the alias is made of.
                         yield item, True
                 elif befores & self.plain_types:
                     continue

@@ -308,8 +308,8 @@ impl DiscoveredSources {
     fn manifests(&mut self, origin: &str, text: &str, named: FileOrigin) {
         let parsed = parse_manifests(text);
         // A text without this word holds no object that is only written wrong: it is a file of another kind.
-        let is_none = !parsed.is_empty() && parsed.iter().all(Result::is_err) && !text.contains("apiVersion");
-        if is_none {
+        let is_other_file = !parsed.is_empty() && parsed.iter().all(Result::is_err) && !text.contains("apiVersion");
+        if is_other_file {
             return match named {
                 FileOrigin::ByUser => self.fail_named(origin.to_owned(), PathProblem::NotFolder.to_string()),
                 FileOrigin::BySearch => self.failed.push(origin.to_owned()),
@@ -330,7 +330,7 @@ impl DiscoveredSources {
                     }
                     self.runtime(origin, (**manifest).clone(), named);
                 }
-                Ok(Manifest::ConfigMap(_) | Manifest::Other { .. }) => {}
+                Ok(Manifest::ConfigMap(_) | Manifest::Other) => {}
                 Err(error) if named == FileOrigin::ByUser && !error.is_of_skill() => {
                     self.fail_named(origin.to_owned(), error.to_string());
                 }

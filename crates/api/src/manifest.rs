@@ -61,10 +61,7 @@ pub enum Manifest {
     /// A ConfigMap, which may hold the files of a Skill beside it.
     ConfigMap(Box<ConfigMap>),
     /// Any other object: it is not of Knack's kinds and is left alone.
-    Other {
-        /// Its `apiVersion` and `kind`, for the log.
-        what: String,
-    },
+    Other,
 }
 
 /// Why a document was refused. The text names the object and the field.
@@ -250,9 +247,7 @@ fn read_one(document: usize, value: Value) -> Result<Manifest, ManifestError> {
         return Ok(Manifest::ConfigMap(Box::new(map)));
     }
     if !api_version.starts_with(KEY_PREFIX) {
-        return Ok(Manifest::Other {
-            what: format!("{api_version} {kind}"),
-        });
+        return Ok(Manifest::Other);
     }
     let metadata = value.get("metadata");
     let part = |key: &str| metadata.and_then(|m| m.get(key)).and_then(Value::as_str);
@@ -330,7 +325,7 @@ mod tests {
                 Ok(Manifest::Skill(skill)) => format!("skill {}/{}", skill.metadata.namespace, skill.metadata.name),
                 Ok(Manifest::SkillRuntime(runtime)) => format!("runtime {}", runtime.metadata.name),
                 Ok(Manifest::ConfigMap(map)) => format!("map {}", map.metadata.name.unwrap_or_default()),
-                Ok(Manifest::Other { what }) => format!("other {what}"),
+                Ok(Manifest::Other) => "other".to_owned(),
                 Err(error) => format!("error {error}"),
             })
             .collect();
@@ -371,7 +366,7 @@ mod tests {
             &["error document 1: not valid YAML", "runtime b"],
         );
         // No marker: it is part of a word.
-        check("apiVersion: v1\nkind: Secret\n---x: 1\n", &["other v1 Secret"]);
+        check("apiVersion: v1\nkind: Secret\n---x: 1\n", &["other"]);
         for (text, words) in [
             ("a: 1\na: 2\n", ["duplicate", "not valid YAML"]),
             ("{a: 1} {b: 2}\n", ["document 1", "not valid YAML"]),
@@ -393,7 +388,7 @@ mod tests {
             |items: &str| format!("apiVersion: v1\nkind: List\nmetadata: {{resourceVersion: ''}}\nitems: [{items}]\n");
         check(
             &list(&format!("{item}, {{apiVersion: v1, kind: Secret}}")),
-            &["runtime a", "other v1 Secret"],
+            &["runtime a", "other"],
         );
         check(&list(""), &[]);
         check(
@@ -404,7 +399,7 @@ mod tests {
             ],
         );
         // Lists of others are not searched, and lists in lists end.
-        check("apiVersion: v1\nkind: PodList\nitems: [{}]\n", &["other v1 PodList"]);
+        check("apiVersion: v1\nkind: PodList\nitems: [{}]\n", &["other"]);
         let inner = |text: String| format!("{{apiVersion: v1, kind: List, items: [{text}]}}");
         let nested = |depth| (0..depth).fold(item.to_owned(), |text, _| inner(text));
         check(&nested(LIST_MAX_DEPTH), &["runtime a"]);
@@ -571,10 +566,10 @@ mod tests {
 
     #[test]
     fn other_groups_are_left_alone_and_other_versions_refused() {
-        check("apiVersion: v1\nkind: Secret\n", &["other v1 Secret"]);
+        check("apiVersion: v1\nkind: Secret\n", &["other"]);
         check("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n", &["map m"]);
         // Not of Knack's kinds, whatever is wrong with it.
-        check("apiVersion: v1\nkind: ConfigMap\ndata: 1\n", &["other v1 ConfigMap"]);
+        check("apiVersion: v1\nkind: ConfigMap\ndata: 1\n", &["other"]);
         check(
             &SKILL.replace("v1alpha1", "v1"),
             &["apiVersion: knack.dev/v1 is not served"],

@@ -110,13 +110,13 @@ impl LocalExecutor {
         }
     }
 
-    /// Warm sandboxes for a language; for metrics and tests.
+    /// Warm sandboxes for a language; for tests and benches.
     #[must_use]
     pub fn warm(&self, language: Language) -> usize {
         self.inner.pool.ready(&SandboxKind::of(Some(language)))
     }
 
-    /// Executions that wait for a permit; for metrics.
+    /// Executions that wait for a permit; for tests.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.inner.queue.waiting()

@@ -60,11 +60,6 @@ pub(crate) struct BaseInjection {
 }
 
 impl Catalog {
-    /// The revision that the settings name.
-    pub fn revision(&self) -> &str {
-        &self.settings.revision
-    }
-
     /// The settings it was compiled with.
     pub fn settings(&self) -> &CatalogSettings {
         &self.settings

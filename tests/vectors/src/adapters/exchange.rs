@@ -1,6 +1,7 @@
 //! Plays one exchange through the gateway's loop, for adapters that ask what it does with a response.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use knack_wire::drive::{
     AnswerHead, CallOutcome, Drive, DriveAction, DriveSettings, DriveSummary, GeneratedFile, UpstreamFailure,
 };
 use knack_wire::json::Edits;
+use knack_wire::request::Material;
 use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool, ToolCall};
 use serde_json::Value;
 
@@ -73,12 +75,16 @@ pub(crate) fn play_calls(
         description: String::new(),
         schema: r#"{"type":"object"}"#.to_owned(),
     };
-    let injection = Injection::new(String::new(), tools.iter().map(tool).collect());
+    let injection = Injection {
+        material: Arc::new(Material::new(String::new(), tools.iter().map(tool).collect())),
+        ..Injection::default()
+    };
     let settings = DriveSettings {
         litellm: true,
         ..DriveSettings::default()
     };
-    let mut drive = Drive::new(request, injection, settings).map_err(fault)?;
+    let fields = request.fields().map_err(fault)?;
+    let mut drive = Drive::with_fields(request, fields, injection, settings).map_err(fault)?;
     let mut played = ExchangeResult::default();
     let mut answers: VecDeque<&(u16, Value)> = answers.iter().collect();
     let (now, mut out) = (Duration::ZERO, Vec::new());

@@ -1,5 +1,6 @@
 //! Adapters of `sse.json`: frames of event streams.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::HeaderMap;
@@ -9,6 +10,7 @@ use knack_skill::template::{substitute, validate_inputs};
 use knack_wire::drive::{AnswerHead, Drive, DriveAction, DriveSettings};
 use knack_wire::frame::{SseDecoder, push_event};
 use knack_wire::json::Edits;
+use knack_wire::request::Material;
 use knack_wire::{CallKind, DriveInput, Format, Injection, ModelRoute, Request, Tool};
 use serde_json::{Value, json};
 
@@ -161,8 +163,12 @@ fn heartbeat(input: &Value) -> Outcome {
         description: String::new(),
         schema: "{}".to_owned(),
     };
-    let injection = Injection::new(String::new(), vec![tool]);
-    let mut drive = Drive::new(request, injection, DriveSettings::default()).map_err(fault)?;
+    let injection = Injection {
+        material: Arc::new(Material::new(String::new(), vec![tool])),
+        ..Injection::default()
+    };
+    let fields = request.fields().map_err(fault)?;
+    let mut drive = Drive::with_fields(request, fields, injection, DriveSettings::default()).map_err(fault)?;
     let (now, mut out) = (Duration::ZERO, Vec::new());
     drive.start(Edits::new(), Vec::new(), now, &mut out);
     drive.feed(

@@ -12,6 +12,7 @@ use knack_skill::model::{ActivationMode, Skill, SkillFile};
 use knack_skill::plan::{ContainerSkill, Plan, PlanRequest, ToolChoice, plan};
 use knack_skill::{frontmatter, texts, wire_name};
 use knack_wire::json::Edits;
+use knack_wire::request::Material;
 use knack_wire::{Injection, Request, Route, Tool, route};
 use serde_json::{Map, Value, json};
 
@@ -41,8 +42,9 @@ pub(super) fn apply(body: &Value, anthropic: bool, system: &str, plan: &Plan, ow
         schema: tool.schema_json.clone(),
     });
     let injection = Injection {
+        material: Arc::new(Material::new(format!("{}{system}", plan.system), tools.collect())),
         own_skills,
-        ..Injection::new(format!("{}{system}", plan.system), tools.collect())
+        ..Injection::default()
     };
     let bytes = parse(body, anthropic)?.apply(&injection, Edits::new());
     serde_json::from_slice(&bytes).map_err(|error| Failure::of_adapter(error.to_string()))
