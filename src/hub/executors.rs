@@ -194,7 +194,7 @@ impl Executors {
             let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
             let mine = runtimes
                 .iter()
-                .filter(|runtime| self.is_mine(runtime))
+                .filter(|runtime| self.is_served_here(runtime))
                 .map(|runtime| (name_of(runtime), runtime));
             let wanted: HashMap<RuntimeName, &Arc<SkillRuntime>> = mine.collect();
             running.retain(|name, entry| {
@@ -271,8 +271,8 @@ impl Executors {
         }
     }
 
-    /// Only in namespaces that the hub has rights in, and only with an image to run.
-    fn is_mine(&self, runtime: &SkillRuntime) -> bool {
+    /// Whether the hub may run code in the runtime's namespace, and the runtime is not being deleted.
+    fn is_served_here(&self, runtime: &SkillRuntime) -> bool {
         let namespace = runtime.namespace().unwrap_or_default();
         self.settings.runtime_namespaces.contains(&namespace) && runtime.metadata.deletion_timestamp.is_none()
     }

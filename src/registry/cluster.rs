@@ -50,7 +50,7 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// A change of an entry. `None`: it stays as it is.
+/// The entry after a change. Errors: the change is not allowed.
 type Change<'a> = dyn Fn(&SkillEntry) -> Result<SkillEntry, StoreError> + Send + Sync + 'a;
 
 impl Cluster {
