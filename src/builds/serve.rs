@@ -81,7 +81,7 @@ pub async fn serve(
         move |skill: &Skill| {
             // Only of skills that declare packages anything is read.
             if skill.status.as_ref().is_some_and(|status| status.packages.is_some()) {
-                artifacts.want(skill);
+                artifacts.request_read(skill);
             }
         }
     };

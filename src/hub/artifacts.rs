@@ -172,9 +172,9 @@ impl Artifacts {
 
     /// Reads the artifact of a Skill's status in the background, unless it is known. The Skill is in the cluster state as it is
     /// given here, or newer.
-    pub fn want(&self, skill: &Skill) {
+    pub fn request_read(&self, skill: &Skill) {
         for wanted in ServedRevision::all(skill) {
-            if self.lock().is_new(&wanted) {
+            if self.lock().begin_read(&wanted) {
                 let artifacts = self.clone();
                 tokio::spawn(async move { artifacts.read_until_known(wanted).await });
             }
@@ -202,14 +202,14 @@ impl Artifacts {
         }
         // In this order: every view that is asked for afterwards contains the result.
         self.inner.shared.write(|_| Some(Change::Skill(id.clone())));
-        self.lock().is_read(&wanted);
+        self.lock().end_read(&wanted);
         // It may have come back into service after it was given up and before it was removed from the list.
         let skill = self
             .inner
             .shared
             .read(|cluster_state| cluster_state.skills.get(&id.namespace, &id.name).cloned());
         if let Some(skill) = skill {
-            self.want(&skill);
+            self.request_read(&skill);
         }
     }
 
@@ -410,7 +410,7 @@ impl Artifacts {
             }
         })?;
         match wanted.read(&shards) {
-            Ok(content) => Ok(judge(wanted, content)),
+            Ok(content) => Ok(summarize(wanted, content)),
             Err(UnfitRevision::Unreadable(why)) => Err(ArtifactError::Broken(why)),
             Err(UnfitRevision::Swapped(why)) => {
                 self.publish_replaced(&wanted.skill, &why).await;
@@ -447,8 +447,8 @@ impl Table {
         list.iter().find(|reading| reading.wanted == *wanted)
     }
 
-    /// Whether a revision is neither known nor being read; it is being read from now on.
-    fn is_new(&mut self, wanted: &ServedRevision) -> bool {
+    /// Marks a revision as being read. `false`: it is known, or is being read already.
+    fn begin_read(&mut self, wanted: &ServedRevision) -> bool {
         let is_new = !self.knows(wanted) && self.reading(wanted).is_none();
         if is_new {
             self.reading
@@ -469,7 +469,7 @@ impl Table {
         }
     }
 
-    fn is_read(&mut self, wanted: &ServedRevision) {
+    fn end_read(&mut self, wanted: &ServedRevision) {
         if let Some(reading) = self.reading.get_mut(&wanted.skill) {
             reading.retain(|reading| reading.wanted != *wanted);
             if reading.is_empty() {
@@ -496,7 +496,7 @@ impl Table {
     }
 }
 
-fn judge(wanted: &ServedRevision, content: artifact::Content) -> Content {
+fn summarize(wanted: &ServedRevision, content: artifact::Content) -> Content {
     let files = content
         .files
         .iter()

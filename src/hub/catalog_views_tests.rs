@@ -121,7 +121,9 @@ impl Cluster {
 
     /// An event of the watch over all Skills.
     fn take(&self, event: Event<Skill>) {
-        take_skill(&self.shared, None, Ok(event), |skill| self.artifacts.want(skill));
+        take_skill(&self.shared, None, Ok(event), |skill| {
+            self.artifacts.request_read(skill)
+        });
     }
 
     /// Waits until the content in service is known.
@@ -219,7 +221,7 @@ async fn a_skill_is_being_read_from_the_moment_that_the_watch_reports_it() {
         cluster.artifacts.is_being_read(&id),
         "reported, and nothing has begun to read it"
     );
-    cluster.artifacts.want(&skill);
+    cluster.artifacts.request_read(&skill);
     cluster.is_read(&skill).await;
     assert!(!cluster.artifacts.is_being_read(&id), "known");
     let broken = cluster.deliver("b", "two", &json!({"status": {"artifact": null}}));

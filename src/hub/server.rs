@@ -175,7 +175,7 @@ fn follow(
 ) -> (Tasks, Start) {
     let on_skill = {
         let artifacts = artifacts.clone();
-        move |skill: &knack_api::Skill| artifacts.want(skill)
+        move |skill: &knack_api::Skill| artifacts.request_read(skill)
     };
     let mut watches = watch::spawn(client, watching, shared, on_skill);
     let (start, first_reading) = start::begin(shared, artifacts.clone(), watch::lists(watching), watching.packages);
