@@ -89,7 +89,7 @@ impl Snapshot {
         for entry in self.catalog.entries() {
             names.insert(entry.handle.to_string(), entry.skill.id.clone());
         }
-        let added = more.iter().map(|skill| line(skill));
+        let added = more.iter().map(|skill| skill_digest(skill));
         let digest = digest_of(std::iter::once(self.digest).chain(added));
         let revision = revision(digest, &names, &self.runtime, node);
         let catalog = Catalog::compile_named(skills.clone(), settings(&self.runtime, &revision, node), &names);
@@ -150,7 +150,7 @@ struct JudgedSource {
     fingerprint: [u8; 32],
     skill: Arc<Skill>,
     /// Its part of the catalog's revision.
-    line: [u8; 32],
+    digest: [u8; 32],
     warnings: Vec<SourceReport>,
 }
 
@@ -216,7 +216,7 @@ fn finish(
     reports: Vec<SourceReport>,
 ) -> Snapshot {
     let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
-    let digest = digest_of(served.values().map(|kept| kept.line));
+    let digest = digest_of(served.values().map(|kept| kept.digest));
     let revision = revision(digest, names, &runtime, node);
     let catalog = Catalog::compile_named(skills.clone(), settings(&runtime, &revision, node), names);
     last.skills = served.into_iter().collect();
@@ -322,7 +322,7 @@ fn judge(source: &SkillSource, last: Option<JudgedSource>, reports: &mut Vec<Sou
             Some(JudgedSource {
                 origin: source.origin.clone(),
                 fingerprint,
-                line: line(&skill),
+                digest: skill_digest(&skill),
                 skill: Arc::new(skill),
                 warnings,
             })
@@ -363,30 +363,50 @@ fn last_good_report(origin: &str, id: &SkillRef) -> SourceReport {
 }
 
 /// The part of a catalog's revision that one skill makes.
-fn line(skill: &Skill) -> [u8; 32] {
+fn skill_digest(skill: &Skill) -> [u8; 32] {
+    // Without `..`: a field that is added must be named here, or a change of it alone would not be served.
+    let Skill {
+        id,
+        digest,
+        activation,
+        tags,
+        tools,
+        inputs,
+        ids,
+        object_ids,
+        upload,
+        packages,
+        requirements,
+        version,
+        sandbox,
+        withheld,
+        // Read from the files, which `digest` covers, from `id` and from `tools`: no manifest replaces them.
+        title: _,
+        description: _,
+        dialect: _,
+        body: _,
+        document: _,
+        install_count: _,
+        env: _,
+        extra: _,
+        files: _,
+    } = skill;
     let mut hash = Sha256::new();
     hash.update(format!(
-        "{}/{} {} {:?} {:?} {:?} {:?} {:?}\n",
-        skill.id.namespace,
-        skill.id.name,
-        skill.digest,
-        skill.activation,
-        skill.tags,
-        skill.tools,
-        skill.inputs,
-        skill.ids
+        "{}/{} {digest} {activation:?} {tags:?} {tools:?} {inputs:?} {ids:?}\n",
+        id.namespace, id.name
     ));
-    hash.update(format!("{:?} {:?}\n", skill.object_ids, skill.upload));
-    hash.update(format!("{:?} {:?}\n", skill.packages, skill.requirements));
-    hash.update(format!("{:?} {:?}\n", skill.version, skill.sandbox));
-    hash.update(format!("{:?}\n", skill.withheld));
+    hash.update(format!("{object_ids:?} {upload:?}\n"));
+    hash.update(format!("{packages:?} {requirements:?}\n"));
+    hash.update(format!("{version:?} {sandbox:?}\n"));
+    hash.update(format!("{withheld:?}\n"));
     hash.finalize().into()
 }
 
-/// A digest over the lines of skills.
-fn digest_of(lines: impl Iterator<Item = [u8; 32]>) -> [u8; 32] {
+/// A digest over the digests of skills.
+fn digest_of(skills: impl Iterator<Item = [u8; 32]>) -> [u8; 32] {
     let mut hash = Sha256::new();
-    lines.for_each(|line| hash.update(line));
+    skills.for_each(|digest| hash.update(digest));
     hash.finalize().into()
 }
 
