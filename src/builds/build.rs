@@ -67,7 +67,7 @@ pub struct BuildArgs {
 
 /// Builds and pushes; exit code 0 if the environment is in the registry.
 pub async fn build(args: BuildArgs) -> anyhow::Result<ExitCode> {
-    let outcome = match one(&args).await {
+    let outcome = match build_one(&args).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::failed(error.state, error.text),
     };
@@ -77,7 +77,7 @@ pub async fn build(args: BuildArgs) -> anyhow::Result<ExitCode> {
     Ok(if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-async fn one(args: &BuildArgs) -> Result<Outcome, BuildError> {
+async fn build_one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let request = read(&args.request)?;
     let failed = |text: String| BuildError::new(State::Failed, text);
     if request.key().as_ref() != Ok(&args.key) {

@@ -166,7 +166,7 @@ impl Server {
             changes.mark_unchanged();
             statuses.mark_unchanged();
             rules.mark_unchanged();
-            let pause = match self.look(&mut past).await {
+            let pause = match self.reconcile(&mut past).await {
                 Ok(true) => LOOK_BUSY,
                 Ok(false) => LOOK_IDLE,
                 Err(error) => {
@@ -187,8 +187,8 @@ impl Server {
         }
     }
 
-    /// One look; whether builders run.
-    async fn look(&self, past: &mut BuildState) -> Result<bool, CallError> {
+    /// Compares environments with what the cluster asks for, once, and acts on the difference. `true`: builders run.
+    async fn reconcile(&self, past: &mut BuildState) -> Result<bool, CallError> {
         if let Some(what) = self.shared.read(|cluster_state| cluster_state.waiting_for(self.lists)) {
             tracing::debug!(what, "waiting for the first list of objects");
             return Ok(true);

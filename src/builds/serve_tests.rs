@@ -246,7 +246,7 @@ async fn look(cluster: &SharedCluster, server: &Server, past: &mut BuildState) -
     let role: Option<Role> = role.map(|role| serde_json::from_value(role).unwrap());
     let rules = role.map(|role| role.rules.unwrap_or_default());
     server.published.told(lines, rules);
-    server.look(past).await
+    server.reconcile(past).await
 }
 
 fn is_ready(server: &Server) -> bool {
@@ -437,7 +437,7 @@ async fn nothing_is_decided_before_the_watches_have_told_what_stands() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 1);
     let mut past = BuildState::default();
-    assert!(server.look(&mut past).await.unwrap(), "it looks again soon");
+    assert!(server.reconcile(&mut past).await.unwrap(), "it looks again soon");
     assert!(lock(&cluster).jobs.is_empty() && past.written.is_none());
     let lines = Lines::from([("n_x_y".to_owned(), String::new())]);
     lock(&cluster).statuses = Some(lines.clone());
@@ -448,7 +448,7 @@ async fn nothing_is_decided_before_the_watches_have_told_what_stands() {
     rules.changed().await.unwrap();
     assert_eq!(server.published.lines().as_deref(), Some(&Some(lines)));
     assert_eq!(server.published.rules().as_deref(), Some(&None));
-    server.look(&mut past).await.unwrap();
+    server.reconcile(&mut past).await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 1);
 }
 

@@ -69,7 +69,7 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         usable_store().map(|path| path.display().to_string()),
     ));
     if args.paths.is_empty() {
-        checks.extend(known().map(|program| look(program, &programs::lookup(program.name), &[])));
+        checks.extend(known().map(|program| check_program(program, &programs::lookup(program.name), &[])));
     } else {
         checks.extend(of_skills(&found.skills));
     }
@@ -136,11 +136,11 @@ fn of_skills(found: &[SkillSource]) -> Vec<Check> {
     }
     by_name
         .values()
-        .map(|(program, named)| look(*program, &programs::lookup(program.name), named))
+        .map(|(program, named)| check_program(*program, &programs::lookup(program.name), named))
         .collect()
 }
 
-fn look(program: Program, lookup: &ProgramLookup, named: &[String]) -> Check {
+fn check_program(program: Program, lookup: &ProgramLookup, named: &[String]) -> Check {
     let mut check = match lookup {
         ProgramLookup::Here(path) => match program.unusable {
             Some(why) => {
@@ -188,7 +188,7 @@ mod tests {
             ("soffice", false, "runs cannot use /usr/bin/soffice: it opens a socket"),
         ] {
             let program = known().find(|program| program.name == name).unwrap();
-            let check = look(program, &lookup(name), &["named by a: SKILL.md:1".to_owned()]);
+            let check = check_program(program, &lookup(name), &["named by a: SKILL.md:1".to_owned()]);
             assert_eq!(check.is_there, is_there, "{name}");
             assert!(check.details[0].starts_with(detail), "{:?}", check.details);
             assert_eq!(check.details[1..], ["named by a: SKILL.md:1"]);

@@ -74,7 +74,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
         let builder = open_builder(BuildLimits::default(), rules.clone(), &roots).await;
         let mut all = Vec::new();
         for source in &found.skills {
-            all.push(look(source, &rules, &builder, args.build).await);
+            all.push(list_packages(source, &rules, &builder, args.build).await);
         }
         Ok(all)
     };
@@ -90,7 +90,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-async fn look(
+async fn list_packages(
     source: &SkillSource,
     rules: &Rules,
     builder: &Result<Builder, BuildError>,

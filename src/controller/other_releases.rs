@@ -54,12 +54,12 @@ pub(super) fn scope(settings: &ControllerSettings) -> String {
 pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
     let mut logged = false;
     loop {
-        let before = look(client).await;
+        let before = list_releases(client).await;
         if candidates(&before, settings).next().is_none() {
             break;
         }
         sleep(BETWEEN_LOOKS).await;
-        let now = look(client).await;
+        let now = list_releases(client).await;
         let Some(rival) = alive(&before, &now, settings) else {
             break;
         };
@@ -78,12 +78,12 @@ pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSetti
 pub(super) async fn meet(client: &Client, settings: &ControllerSettings) -> ControllerError {
     loop {
         sleep(LOOK_AGAIN).await;
-        let before = look(client).await;
+        let before = list_releases(client).await;
         if candidates(&before, settings).next().is_none() {
             continue;
         }
         sleep(BETWEEN_LOOKS).await;
-        let now = look(client).await;
+        let now = list_releases(client).await;
         if let Some(rival) = alive(&before, &now, settings)
             && yields(&now, &rival, settings)
         {
@@ -132,7 +132,7 @@ fn refusal(rival: &Release) -> String {
     )
 }
 
-async fn look(client: &Client) -> Vec<Release> {
+async fn list_releases(client: &Client) -> Vec<Release> {
     let api: Api<Lease> = Api::all(client.clone());
     let parameters = ListParams::default()
         .fields(&format!("metadata.name={LEASE_CONTROLLER}"))

@@ -73,14 +73,14 @@ impl TrustBundle {
         if self.looked.as_ref().is_some_and(recent) {
             return Ok(());
         }
-        let found = self.look(authorities).await?;
+        let found = self.ensure(authorities).await?;
         self.report(found);
         self.last = Some(found);
         self.looked = Some((authorities.to_owned(), now));
         Ok(())
     }
 
-    async fn look(&self, authorities: &str) -> Result<BundleOutcome, CallError> {
+    async fn ensure(&self, authorities: &str) -> Result<BundleOutcome, CallError> {
         for version in VERSIONS {
             let present = call(
                 || format!("get {KIND} {}", self.name),

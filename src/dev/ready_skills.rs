@@ -45,7 +45,7 @@ impl ReadySkills {
         change(&mut all);
         let Some(packages) = &self.packages else { return };
         let skills: Vec<Arc<Skill>> = all.files.iter().chain(&all.uploads).cloned().collect();
-        packages.judge(&skills);
+        packages.set_skills(&skills);
         self.changed.send_modify(|number| *number += 1);
     }
 }

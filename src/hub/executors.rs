@@ -113,7 +113,7 @@ struct WrittenCounts {
 impl WrittenCounts {
     /// Takes the counts of a check; true if they are to be written to the status. The first check of an owner always
     /// is.
-    fn look(&mut self, now: &PoolCounts) -> bool {
+    fn is_due(&mut self, now: &PoolCounts) -> bool {
         let is_unchanged = self.last_look.as_ref() == Some(now);
         self.last_look = Some(now.clone());
         if self.status.as_ref() == Some(now) {
@@ -307,7 +307,7 @@ impl Executors {
                     queued: 0,
                     ..counts
                 };
-                if entry.written.look(&stable) {
+                if entry.written.is_due(&stable) {
                     due.push((name.clone(), entry.executor.resolved(), stable));
                 }
             }
@@ -380,7 +380,7 @@ mod tests {
     fn written(seen: &[usize]) -> Vec<usize> {
         let mut written = WrittenCounts::default();
         let looks = seen.iter().enumerate().filter(|(_, ready)| {
-            written.look(&PoolCounts {
+            written.is_due(&PoolCounts {
                 ready: **ready,
                 desired: 2,
                 ..PoolCounts::default()

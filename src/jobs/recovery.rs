@@ -118,7 +118,7 @@ pub(super) async fn recover(
     let open_until = Instant::now() + OPEN_PATIENCE;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
     let mut found = futures::stream::iter(pods)
-        .map(|facts| look(launcher, facts, open_until))
+        .map(|facts| read_journal(launcher, facts, open_until))
         .buffer_unordered(READERS);
     let mut takeover = Takeover {
         // Jobs with several pods are kept: what is known of one pod says nothing about the others.
@@ -214,7 +214,7 @@ impl Takeover {
 }
 
 /// Reads the journal of a pod, which may take until `open_until` to open.
-async fn look(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> JournalContent {
+async fn read_journal(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> JournalContent {
     if facts.is_probe {
         return JournalContent::Idle(facts);
     }
@@ -459,7 +459,7 @@ async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts)
     if facts.node.is_some() && !facts.is_probe {
         // How the run ended says only whether a run began; the journal says which one, while it exists.
         if let RunEnd::Failed(_) = end_unstarted(launcher, &pod, keeps_job).await {
-            match look(launcher, facts.clone(), Instant::now()).await {
+            match read_journal(launcher, facts.clone(), Instant::now()).await {
                 JournalContent::Run(run) => {
                     adoption.adopt(*run);
                     return None;

@@ -57,8 +57,9 @@ impl Packages {
         })
     }
 
-    /// Judges the skills of a snapshot, before it is served: from now on no run of them goes without what they declare.
-    pub fn judge(&self, skills: &[Arc<Skill>]) {
+    /// Takes these skills in the place of all others, before a snapshot of them is served: from now on no run of them goes
+    /// without what they declare.
+    pub fn set_skills(&self, skills: &[Arc<Skill>]) {
         let ids: BTreeSet<String> = skills.iter().map(|skill| skill.environment_id()).collect();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|id, _| ids.contains(id));
@@ -86,7 +87,7 @@ impl Packages {
         }
     }
 
-    /// Builds what is judged and not settled whenever the watched number changes, one after the other.
+    /// Builds what is set and not settled whenever the watched number changes, one after the other.
     pub fn follow(self: Arc<Self>, mut changes: watch::Receiver<u64>) -> AbortOnDropHandle<()> {
         AbortOnDropHandle::new(tokio::spawn(async move {
             loop {
@@ -108,9 +109,10 @@ impl Packages {
             .find_map(|(id, wanted)| Some((id.clone(), Arc::clone(wanted.as_ref()?))))
     }
 
-    /// Makes the environment of one skill before it is run. Errors: the skill declares packages, and they are not there.
+    /// Makes the environment of one skill before it is run, and forgets every other skill. Errors: the skill declares packages,
+    /// and they are not there.
     pub async fn ensure(&self, skill: &Arc<Skill>) -> Result<(), BuildError> {
-        self.judge(std::slice::from_ref(skill));
+        self.set_skills(std::slice::from_ref(skill));
         match self.next() {
             Some((id, wanted)) => self.settle(&id, &wanted).await,
             None => Ok(()),

@@ -184,7 +184,7 @@ impl CatalogStream {
                         return None;
                     }
                     tokio::time::sleep(self.pace.next(Instant::now())).await;
-                    self.look()?;
+                    self.queue_changes()?;
                 }
                 // Another view is another stream.
                 () = tokio::time::sleep_until(self.reader.check_at) => {
@@ -205,7 +205,8 @@ impl CatalogStream {
         bytes.into()
     }
 
-    fn look(&mut self) -> Option<()> {
+    /// Queues what differs in the newest view. `None`: the runtime is gone.
+    fn queue_changes(&mut self) -> Option<()> {
         let seen = self.reader.state.shared.newest_version();
         let version = *self.changes.borrow_and_update();
         let StreamReader { state, granted, .. } = &self.reader;

@@ -57,7 +57,7 @@ pub(crate) fn count(folders: &RunFolders, max_files: u64, max_bytes: u64) -> Cou
         if matches!(entry.file_name().to_bytes(), b"." | b"..") {
             continue;
         }
-        match look(directory, entry.file_name()) {
+        match open_entry(directory, entry.file_name()) {
             // It went away under the look.
             Err(rustix::io::Errno::NOENT) => {}
             Err(_) => total.is_hidden = true,
@@ -77,7 +77,7 @@ pub(crate) fn count(folders: &RunFolders, max_files: u64, max_bytes: u64) -> Cou
 }
 
 /// The metadata of an entry and, of a directory, its list. Links are not followed.
-fn look(parent: &Dir, name: &std::ffi::CStr) -> rustix::io::Result<(Stat, Option<Dir>)> {
+fn open_entry(parent: &Dir, name: &std::ffi::CStr) -> rustix::io::Result<(Stat, Option<Dir>)> {
     let parent = parent.fd()?;
     let stat = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
