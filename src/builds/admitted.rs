@@ -114,22 +114,24 @@ fn bound(needed: &mut BTreeMap<String, String>, written: &BTreeMap<String, Strin
     left_out
 }
 
-/// The statuses while the API server refuses the Role with these `lines`, of which it has the rules that `stand`: an environment that
-/// the hub may not run yet stays what it was `before`, or waits and says `why`. Of the lines those stay that stand in the Role.
+/// The statuses while the API server refuses the Role with these `lines`, of which it has `current_rules`: an environment that
+/// the hub may not run yet stays what it was `before`, or waits and says `why`. Of the lines those stay that the Role has.
 pub(super) fn held_back(
     (statuses, before): (&EnvironmentStatuses, &EnvironmentStatuses),
     wanted: &BTreeMap<String, NeededEnvironment>,
-    (lines, stand): (&mut BTreeMap<String, String>, &[PolicyRule]),
+    (lines, current_rules): (&mut BTreeMap<String, String>, &[PolicyRule]),
     why: &str,
     now: i64,
 ) -> EnvironmentStatuses {
-    let stand = stand.iter().flat_map(|rule| rule.resource_names.iter().flatten());
-    let stand: BTreeSet<&str> = stand.map(String::as_str).collect();
+    let allowed = current_rules
+        .iter()
+        .flat_map(|rule| rule.resource_names.iter().flatten());
+    let allowed: BTreeSet<&str> = allowed.map(String::as_str).collect();
     let mut held = statuses.clone();
     for (key, wanted) in wanted {
         let Some(status) = statuses.get(key) else { continue };
         // What had no room is refused to nobody but its runtime.
-        if names(status, wanted).all(|name| stand.contains(name.as_str()) || !lines.contains_key(&name)) {
+        if names(status, wanted).all(|name| allowed.contains(name.as_str()) || !lines.contains_key(&name)) {
             continue;
         }
         let status = match before.get(key) {
@@ -138,7 +140,7 @@ pub(super) fn held_back(
         };
         held.0.insert(key.clone(), status);
     }
-    lines.retain(|name, _| stand.contains(name.as_str()));
+    lines.retain(|name, _| allowed.contains(name.as_str()));
     held
 }
 
@@ -326,8 +328,8 @@ mod tests {
             ("first", main),
         ]);
         let mut lines = admitted(&now, &all, |_| true, &BTreeMap::new(), NOW).lines;
-        let stand = rules(&lines_of(&[("a_main_k", String::new()), ("a_main_old", String::new())]));
-        let held = held_back((&now, &before), &all, (&mut lines, &stand), "why", NOW);
+        let current = rules(&lines_of(&[("a_main_k", String::new()), ("a_main_old", String::new())]));
+        let held = held_back((&now, &before), &all, (&mut lines, &current), "why", NOW);
         let told: Vec<(&str, State, &str)> = held
             .0
             .iter()

@@ -113,17 +113,17 @@ impl Published {
         (self.statuses.standing.changes(), self.role.standing.changes())
     }
 
-    /// The lines that stand in the ConfigMap. `None`: they were not listed yet.
+    /// The lines that the ConfigMap has. `None`: they were not listed yet.
     pub(super) fn lines(&self) -> Known<Lines> {
         self.statuses.standing.get()
     }
 
-    /// The rules that stand in the Role. `None`: they were not listed yet.
+    /// The rules that the Role has. `None`: they were not listed yet.
     pub(super) fn rules(&self) -> Known<Rules> {
         self.role.standing.get()
     }
 
-    /// Lets the hub run what the lines name, unless the Role stands so.
+    /// Lets the hub run what the lines name, unless the Role is so already.
     pub(super) async fn admit(&self, lines: &Lines) -> Result<(), CallError> {
         let rules = rules(lines);
         if is_standing(&self.role.standing, &rules) {
@@ -139,7 +139,7 @@ impl Published {
         Ok(())
     }
 
-    /// Writes the lines for controller and hub, unless they stand there.
+    /// Writes the lines for controller and hub, unless they are already written.
     pub(super) async fn write_statuses(&self, lines: &Lines) -> Result<(), CallError> {
         if is_standing(&self.statuses.standing, lines) {
             return Ok(());

@@ -232,7 +232,7 @@ impl Server {
         refused.map_or(Ok(is_busy), Err)
     }
 
-    /// Makes statuses known: to the hub's rights, to controller and hub unless they stand there, and in log, Events and metrics what
+    /// Makes statuses known: to the hub's rights, to controller and hub unless they are already written, and in log, Events and metrics what
     /// `last` did not have. Where the API server refuses the hub's rights, all else is known nevertheless; the error beside it says so.
     async fn status(
         &self,
@@ -255,8 +255,8 @@ impl Server {
         let statuses = match refused.as_ref().and_then(CallError::answer) {
             None => statuses,
             Some(answer) => {
-                let stand = self.published.rules();
-                let stand = stand.as_deref().and_then(Option::as_deref).unwrap_or_default();
+                let current_rules = self.published.rules();
+                let current_rules = current_rules.as_deref().and_then(Option::as_deref).unwrap_or_default();
                 let why = format!(
                     "the packages are installed, but the Role {ROLE_ENVIRONMENTS}, which lets the hub run them, was refused: {}",
                     answer.message
@@ -264,7 +264,7 @@ impl Server {
                 held_back(
                     (&statuses, &last.statuses),
                     wanted,
-                    (&mut admitted_lines, stand),
+                    (&mut admitted_lines, current_rules),
                     &why,
                     now,
                 )
