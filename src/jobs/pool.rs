@@ -4,7 +4,6 @@
 //! for a short time. What is held ready is decided by [`kinds`](super::kinds).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,21 +34,26 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// A cluster that cannot start pods gets two tries a minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often warm pods are checked.
-const CHECK: Duration = Duration::from_secs(5);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long pods of a pool that is closed may take to end; an idle runner ends at once.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
 /// The time that a pod must have left beyond the run's time limit (docs/design/decisions.md#life-of-a-sandbox-pod).
-pub(super) const SPARE: Duration = Duration::from_secs(30);
+const LIFETIME_MARGIN: Duration = Duration::from_secs(30);
 
 /// The pool; see the module.
 #[derive(Debug)]
 pub(super) struct Pool {
     launcher: Launcher,
     resolved: Arc<ArcSwap<ResolvedRuntime>>,
-    slots: Mutex<Slots>,
-    /// No pod is taken in any more. Set and read with the slots locked.
-    is_closed: AtomicBool,
-    quiet: Arc<ActiveRuns>,
+    state: Mutex<PoolState>,
+    runs: Arc<ActiveRuns>,
+}
+
+#[derive(Debug)]
+struct PoolState {
+    slots: Slots,
+    /// No pod is taken in any more.
+    is_closed: bool,
 }
 
 type Slots = BTreeMap<PodKind, Slot>;
@@ -88,9 +92,8 @@ impl Pool {
         let pool = Arc::new(Self {
             launcher,
             resolved,
-            slots: Mutex::new(slots),
-            is_closed: AtomicBool::new(false),
-            quiet: ActiveRuns::new(),
+            state: Mutex::new(PoolState { slots, is_closed: false }),
+            runs: ActiveRuns::new(),
         });
         let refillers = (0..REFILLERS)
             .map(|_| AbortOnDropHandle::new(tokio::spawn(refill(Arc::clone(&pool)))))
@@ -100,15 +103,15 @@ impl Pool {
 
     /// Marks a run as active.
     pub(super) fn active(&self) -> ActiveRun {
-        self.quiet.begin()
+        self.runs.begin()
     }
 
     /// Takes a warm pod that is of the kind (without language and values: of any interpreter), has enough time left for
     /// a run of `timeout`, and is on a node where it may be used, or may be soon.
     pub(super) async fn take(&self, kind: &PodKind, timeout: Duration) -> Option<Sandbox> {
         while let Some(idle) = self.pop(kind) {
-            self.quiet.notify();
-            let is_fresh = idle.dies >= Instant::now() + timeout + SPARE;
+            self.runs.notify();
+            let is_fresh = idle.dies >= Instant::now() + timeout + LIFETIME_MARGIN;
             let _ = idle.take.send(());
             match idle.held.await {
                 Ok(Some(sandbox)) if is_fresh => return Some(sandbox),
@@ -124,34 +127,35 @@ impl Pool {
     /// was ready, so that pods that cannot start, for example because a Secret is missing, are not retried without use.
     pub(super) fn used(&self, kind: &PodKind) {
         if kind.language.is_some() || kind.is_on_demand() {
-            self.lock().entry(kind.clone()).or_default().used = Some(Instant::now());
-            self.quiet.notify();
+            self.lock().slots.entry(kind.clone()).or_default().used = Some(Instant::now());
+            self.runs.notify();
         }
     }
 
     /// Pods that are ready.
     pub(super) fn ready(&self) -> usize {
         let resolved = self.resolved.load();
-        let slots = self.lock();
+        let state = self.lock();
         let of = |(kind, slot): (&PodKind, &Slot)| slot.count(&key(&resolved, kind));
-        slots.iter().map(of).sum()
+        state.slots.iter().map(of).sum()
     }
 
     /// Pods that should be ready.
     pub(super) fn desired(&self) -> usize {
         let resolved = self.resolved.load();
-        wanted(&self.lock(), &resolved, Instant::now()).values().sum()
+        wanted(&self.lock().slots, &resolved, Instant::now()).values().sum()
     }
 
     /// The settings have changed: pods of others go, new ones come.
     pub(super) fn renew(&self) {
-        self.quiet.notify();
+        self.runs.notify();
     }
 
     /// Lets every pod go, and waits until they have ended.
     pub(super) async fn close(&self) {
         let idle: Vec<Idle> = self
-            .lock_last()
+            .close_and_lock()
+            .slots
             .values_mut()
             .flat_map(|slot| {
                 slot.is_wanted = false;
@@ -173,25 +177,26 @@ impl Pool {
 
     /// Releases every stream and touches no pod: another replica owns them now.
     pub(super) fn abandon(&self) {
-        self.lock_last().clear();
+        self.close_and_lock().slots.clear();
     }
 
-    /// The slots, which take no pod in from now on.
-    fn lock_last(&self) -> MutexGuard<'_, Slots> {
-        let slots = self.lock();
-        self.is_closed.store(true, Ordering::Relaxed);
-        slots
+    /// From now on no pod is taken in.
+    fn close_and_lock(&self) -> MutexGuard<'_, PoolState> {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state
     }
 
-    fn lock(&self) -> MutexGuard<'_, Slots> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         // Slots are valid between any two statements.
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The [`best`] pod of these settings of a kind.
+    /// The pod of these settings that [`choose_pod`] takes of a kind.
     fn pop(&self, kind: &PodKind) -> Option<Idle> {
         let resolved = self.resolved.load();
-        let mut slots = self.lock();
+        let mut state = self.lock();
+        let slots = &mut state.slots;
         let slot = if kind.language.is_some() || kind.is_on_demand() {
             let slot = slots.entry(kind.clone()).or_default();
             slot.is_wanted |= !kind.is_on_demand();
@@ -207,7 +212,7 @@ impl Pool {
             let fits = idle.key == key && (!kind.is_granted() || idle.since.elapsed() < max_idle);
             fits.then(|| self.clearance(&resolved, idle))
         });
-        let position = best(candidates)?;
+        let position = choose_pod(candidates)?;
         slot.ready.remove(position)
     }
 
@@ -224,12 +229,12 @@ impl Pool {
     /// Reserves the right to start one missing pod: of the kind that was used last.
     fn reserve(&self) -> Option<PodKind> {
         let resolved = self.resolved.load();
-        let mut slots = self.lock();
-        if self.is_closed.load(Ordering::Relaxed) {
+        let mut state = self.lock();
+        if state.is_closed {
             return None;
         }
-        let wanted = wanted(&slots, &resolved, Instant::now());
-        let lacking = slots.iter_mut().filter(|(kind, slot)| {
+        let wanted = wanted(&state.slots, &resolved, Instant::now());
+        let lacking = state.slots.iter_mut().filter(|(kind, slot)| {
             let count = wanted.get(*kind).copied().unwrap_or_default();
             slot.count(&key(&resolved, kind)) + slot.starting < count
         });
@@ -239,9 +244,9 @@ impl Pool {
     }
 
     fn put(self: &Arc<Self>, kind: PodKind, key: String, sandbox: Sandbox) {
-        let mut slots = self.lock();
-        if self.is_closed.load(Ordering::Relaxed) {
-            drop(slots);
+        let mut state = self.lock();
+        if state.is_closed {
+            drop(state);
             // Nobody else knows of it: it would stay until its deadline.
             self.discard(sandbox);
             return;
@@ -261,16 +266,16 @@ impl Pool {
             // Before a run waits for it.
             self.launcher.gate.request_probe(&idle.node);
         }
-        slots.entry(kind).or_default().ready.push_back(idle);
+        state.slots.entry(kind).or_default().ready.push_back(idle);
     }
 
     /// Releases pods that are dead, too old, of other settings or too many.
     fn sweep(&self) {
         let resolved = self.resolved.load();
         let mut gone = Vec::new();
-        let mut slots = self.lock();
-        let wanted = wanted(&slots, &resolved, Instant::now());
-        slots.retain(|kind, slot| {
+        let mut state = self.lock();
+        let wanted = wanted(&state.slots, &resolved, Instant::now());
+        state.slots.retain(|kind, slot| {
             let count = wanted.get(kind).copied().unwrap_or_default();
             let key = key(&resolved, kind);
             let mut kept = VecDeque::new();
@@ -291,7 +296,7 @@ impl Pool {
             slot.ready = kept;
             !kind.is_on_demand() || count > 0 || slot.starting > 0
         });
-        drop(slots);
+        drop(state);
         for idle in gone {
             let cluster = self.launcher.cluster.clone();
             tokio::spawn(async move {
@@ -319,7 +324,7 @@ fn key(resolved: &ResolvedRuntime, kind: &PodKind) -> String {
 /// The index of the pod to use. `pods`: the pods in the order of their age, each with what its node allows; `None`: it does not fit.
 /// One that may be used at once comes before one that may be used soon, and of equal ones the oldest. None on a node that lets
 /// sandboxes out, or of which nothing is known.
-fn best(pods: impl Iterator<Item = Option<Clearance>>) -> Option<usize> {
+fn choose_pod(pods: impl Iterator<Item = Option<Clearance>>) -> Option<usize> {
     let fitting = pods
         .enumerate()
         .filter_map(|(position, clearance)| Some((clearance?, position)));
@@ -379,18 +384,18 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
             }
         }
     };
-    if lasts(taken, died).await {
+    if taken_before_death(taken, died).await {
         return Some(sandbox);
     }
     tracing::info!(%job, %why, "a pod of the pool is lost");
     // The run that takes the next one does not wait for it.
     pool.discard(sandbox);
-    pool.quiet.notify();
+    pool.runs.notify();
     None
 }
 
 /// Whether a pod is taken before it has `died`; a run that is given a dead one would lose a try.
-async fn lasts(taken: oneshot::Receiver<()>, died: impl Future<Output = ()>) -> bool {
+async fn taken_before_death(taken: oneshot::Receiver<()>, died: impl Future<Output = ()>) -> bool {
     tokio::select! {
         biased;
         () = died => false,
@@ -400,19 +405,19 @@ async fn lasts(taken: oneshot::Receiver<()>, died: impl Future<Output = ()>) -> 
 
 async fn refill(pool: Arc<Pool>) {
     let mut pause = FIRST_PAUSE;
-    let mut changes = pool.quiet.listen();
+    let mut changes = pool.runs.listen();
     loop {
         changes.mark_unchanged();
         pool.sweep();
         let Some(kind) = pool.reserve() else {
-            let _ = tokio::time::timeout(CHECK, changes.changed()).await;
+            let _ = tokio::time::timeout(SWEEP_INTERVAL, changes.changed()).await;
             continue;
         };
         let reserved = StartReservation {
             pool: &pool,
             kind: kind.clone(),
         };
-        pool.quiet.wait().await;
+        pool.runs.wait().await;
         let resolved = pool.resolved.load_full();
         let key = key(&resolved, &kind);
         let requirements = PodRequirements::of_pool(&resolved, &kind);
@@ -430,11 +435,11 @@ async fn refill(pool: Arc<Pool>) {
                 if kind.is_on_demand() {
                     // Its Secret or its image may be gone. The next run with it gets the error; pods of other kinds are started
                     // meanwhile.
-                    pool.lock().entry(kind).or_default().used = None;
+                    pool.lock().slots.entry(kind).or_default().used = None;
                     continue;
                 }
                 if lacks_interpreter(&error) {
-                    pool.lock().entry(kind).or_default().is_wanted = false;
+                    pool.lock().slots.entry(kind).or_default().is_wanted = false;
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
@@ -458,8 +463,8 @@ struct StartReservation<'a> {
 
 impl Drop for StartReservation<'_> {
     fn drop(&mut self) {
-        let mut slots = self.pool.lock();
-        if let Some(slot) = slots.get_mut(&self.kind) {
+        let mut state = self.pool.lock();
+        if let Some(slot) = state.slots.get_mut(&self.kind) {
             slot.starting = slot.starting.saturating_sub(1);
         }
     }

@@ -22,10 +22,10 @@ async fn a_pod_that_has_died_is_not_given_to_a_run_that_takes_it_now() {
     use std::future::{pending, ready};
     let (take, taken) = oneshot::channel();
     take.send(()).unwrap();
-    assert!(!lasts(taken, ready(())).await);
+    assert!(!taken_before_death(taken, ready(())).await);
     let (take, taken) = oneshot::channel();
     take.send(()).unwrap();
-    assert!(lasts(taken, pending()).await);
+    assert!(taken_before_death(taken, pending()).await);
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_pod_that_may_be_used_at_once_comes_first_and_then_the_oldest() {
         (&[Some(Open), Some(Unknown), None], None),
         (&[Some(Open), None, Some(Wait(two))], Some(2)),
     ] {
-        assert_eq!(best(pods.iter().copied()), place, "{pods:?}");
+        assert_eq!(choose_pod(pods.iter().copied()), place, "{pods:?}");
     }
 }
 
