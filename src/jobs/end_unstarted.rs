@@ -66,17 +66,17 @@ pub(super) async fn end_unstarted(launcher: &Launcher, pod: &PodRef, keeps_job: 
 /// missed.
 async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationToken) -> Option<bool> {
     let mut state = pod.state.clone();
-    let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+    let has_ended = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended);
     let mut last = FinalRead::Nothing;
     loop {
         // A run that ended before it is read has written everything.
-        let was_over = is_over(&state.borrow_and_update());
+        let had_ended = has_ended(&state.borrow_and_update());
         let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
         let pods = &launcher.cluster.pods;
         let journal = launcher.journal(&pod.uid);
         match journal::read_opened(pods, &pod.pod, journal, ReadExtent::Started, &opened, &mut ignore).await {
             Ok(journal) if journal.may_have_started() => return Some(true),
-            Ok(_) if was_over => return Some(false),
+            Ok(_) if had_ended => return Some(false),
             Ok(_) => last = FinalRead::Read,
             // Gone; or its kubelet has just started, or its Node was deleted, and the pod is there: what it wrote since the last
             // look is unknown then.
@@ -95,7 +95,7 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
             Err(kube::Error::Api(status)) if status.code < 500 => watching.cancel(),
             Err(_) => last = FinalRead::Nothing,
         }
-        let ends = |state: &PodState| state.is_gone || (!was_over && is_over(state));
+        let ends = |state: &PodState| state.is_gone || (!had_ended && has_ended(state));
         let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(ends)).await;
         if state.borrow().is_gone {
             return last.at_the_end(&state.borrow());

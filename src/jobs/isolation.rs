@@ -34,7 +34,7 @@ use super::pod_facts::PodFacts;
 use super::pod_requirements::{PodRequirements, Requester};
 use super::request::JobRequest;
 use super::resolved_runtime::ResolvedRuntime;
-use super::run::{self, Bounds};
+use super::run::{self, RunCancellation};
 use super::spec::{JobIdentity, JobPurpose, job_spec};
 use super::spool::Spool;
 
@@ -57,7 +57,7 @@ pub(super) async fn watch(
     resolved: Arc<ArcSwap<ResolvedRuntime>>,
     target: ProbeTarget,
     probes: Arc<Semaphore>,
-    over: CancellationToken,
+    term_ended: CancellationToken,
 ) {
     // A runtime that demands isolation runs nothing before its results.
     let is_urgent = || resolved.load().requires_isolation;
@@ -76,7 +76,7 @@ pub(super) async fn watch(
         loop {
             // A run that wants a node wakes one task: the one above.
             let held = turn(&probes, is_urgent(), std::future::pending()).await;
-            let result = Box::pin(attempt(&launcher, &resolved.load_full(), &over)).await;
+            let result = Box::pin(attempt(&launcher, &resolved.load_full(), &term_ended)).await;
             drop(held);
             launcher.gate.set_runner_result(result);
             tokio::time::sleep(if result.is_some() { EVERY } else { AGAIN }).await;
@@ -145,7 +145,7 @@ async fn probe(
     }
     let is_done = |facts: &PodFacts| {
         let is_hopeless = pod_failure(facts).is_some_and(|found| found.grace.is_zero());
-        facts.is_over() || is_hopeless || facts.unscheduled.is_some()
+        facts.has_ended() || is_hopeless || facts.unscheduled.is_some()
     };
     let ended = state.wait_for(|state| state.is_gone || state.facts.as_ref().is_some_and(is_done));
     let pod = match tokio::time::timeout(PROBE_TIMEOUT, ended).await {
@@ -178,7 +178,7 @@ async fn read(launcher: &Launcher, pod: &str, question: &Question) -> Option<Pro
 }
 
 /// Runs code that tries. `None`: it could not be run, or there is no python.
-async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, over: &CancellationToken) -> Option<bool> {
+async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, term_ended: &CancellationToken) -> Option<bool> {
     if !resolved.languages.contains(&Language::Python) {
         return None;
     }
@@ -194,9 +194,9 @@ async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, over: &Cancell
     };
     let id = ExecutionId::new(now(), &launcher.replica, 0, &job);
     let request = JobRequest::from(ExecutionRequest::new(id, "knack/isolation", program));
-    let bounds = Bounds {
+    let cancellation = RunCancellation {
         cancel: CancellationToken::new(),
-        lost: over.clone(),
+        lost: term_ended.clone(),
     };
     let end = run::run(
         launcher,
@@ -204,7 +204,7 @@ async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, over: &Cancell
         &request,
         None,
         StartKind::Cold,
-        &bounds,
+        &cancellation,
         &Spool::new(None),
     )
     .await;

@@ -33,7 +33,7 @@ pub struct Journal {
     /// Its end.
     pub result: Option<RunResult>,
     /// More was written than a run may write, or than there is memory for: nothing after it counts.
-    pub(super) over: Option<ExecutionError>,
+    pub(super) violation: Option<ExecutionError>,
     /// Frames are missing, at the beginning or in between, and their content is unknown.
     pub is_damaged: bool,
     /// The run, as reported by a runner that has another key than this hub's: of a hub with another secret, or of a client
@@ -51,7 +51,7 @@ impl Journal {
             started: None,
             collected,
             result: None,
-            over: None,
+            violation: None,
             is_damaged: false,
             foreign_run: None,
         }
@@ -64,7 +64,7 @@ impl Journal {
 
     /// Whether more of it may come.
     pub(super) const fn is_without_end(&self) -> bool {
-        self.result.is_none() && self.over.is_none()
+        self.result.is_none() && self.violation.is_none()
     }
 
     /// The run as far as the journal shows it, where it ended with its pod: `exit` says how, after how long. `None`: the journal does not
@@ -105,13 +105,13 @@ impl Journal {
             }
             Incoming::Unproven(_) | Incoming::Nothing => return None,
         };
-        if self.over.is_some() {
+        if self.violation.is_some() {
             // Its report of its own end no longer counts.
             return None;
         }
         // Before the result is looked at: a result after an incomplete file is invalid.
         if let Err(error) = self.collected.take(frame.clone()) {
-            self.over = Some(error);
+            self.violation = Some(error);
             self.is_damaged = true;
             return None;
         }
@@ -211,7 +211,7 @@ pub(super) async fn read_opened(
             }
             let is_enough = match until {
                 ReadExtent::Now => false,
-                ReadExtent::Result => journal.result.is_some() || journal.over.is_some(),
+                ReadExtent::Result => journal.result.is_some() || journal.violation.is_some(),
                 ReadExtent::Started => journal.may_have_started(),
             };
             if is_enough {
@@ -357,7 +357,7 @@ pub(super) mod tests {
         assert!(journal.take(&runner.encode(&output)).is_some());
         assert_eq!(memory.held_bytes(), 40 << 10);
         assert!(journal.take(&runner.encode(&output)).is_none());
-        assert!(journal.over.is_some() && journal.started.is_some());
+        assert!(journal.violation.is_some() && journal.started.is_some());
         drop(journal);
         assert_eq!(memory.held_bytes(), 0);
     }

@@ -273,7 +273,7 @@ impl Launcher {
         }
         let Some(facts) = &state.facts else { return Ok(()) };
         let found = pod_failure(facts).or_else(|| {
-            facts.is_over().then(|| PodFailure {
+            facts.has_ended().then(|| PodFailure {
                 kind: ClusterFailureKind::ContainerFailed,
                 reason: "Completed".to_owned(),
                 message: "the container ended before it was bound".to_owned(),
@@ -351,7 +351,7 @@ impl Launcher {
     /// Deletes a Job whose pod did not become ready. Its program may not be a runner and need its whole grace period to
     /// end, so the pod is deleted first.
     async fn discard(&self, job: &str) {
-        for facts in self.index.of_job(job).iter().filter(|facts| !facts.is_over()) {
+        for facts in self.index.of_job(job).iter().filter(|facts| !facts.has_ended()) {
             self.cluster.delete_pod(&facts.name, &facts.uid).await;
         }
         self.cluster.delete_job(job).await;
@@ -411,7 +411,7 @@ impl Cleanup {
         let job = self.job.clone();
         tokio::spawn(async move {
             let has_node = |state: &PodState| {
-                let is_bound = |facts: &PodFacts| facts.node.is_some() || facts.is_over();
+                let is_bound = |facts: &PodFacts| facts.node.is_some() || facts.has_ended();
                 state.is_gone || state.facts.as_ref().is_some_and(is_bound)
             };
             let _ = tokio::time::timeout_at(until, state.wait_for(has_node)).await;

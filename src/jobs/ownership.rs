@@ -124,30 +124,30 @@ impl Ownership {
     /// One term: recovers, serves, and lets go when the Lease is lost or the process ends.
     async fn serve(&self, holder: watch::Receiver<LeaseHolder>, given_at: Option<Instant>) -> TermEnd {
         self.state.send_replace(ServingState::TakingOver);
-        let over = CancellationToken::new();
-        let _ended = over.clone().drop_guard();
+        let term_ended = CancellationToken::new();
+        let _ended = term_ended.clone().drop_guard();
         let resolved = self.resolved.load_full();
         let unwritten = PendingWrites::default();
         let begin = async {
             let services = TermServices::start(&self.clients, &resolved, &self.settings, unwritten.clone()).await;
-            recover(&services, &resolved, &self.settings, &over).await;
+            recover(&services, &resolved, &self.settings, &term_ended).await;
             Term::begin(
                 services,
                 Arc::clone(&self.resolved),
                 &self.settings,
                 holder.clone(),
-                over.clone(),
+                term_ended.clone(),
             )
         };
         let term = tokio::select! {
             term = begin => term,
             () = LeaseHolder::lost(holder.clone()) => return TermEnd::Lost,
             () = self.shutdown.cancelled() => {
-                break_off(&unwritten, &over).await;
+                break_off(&unwritten, &term_ended).await;
                 return TermEnd::Lost;
             }
             () = self.leaving() => {
-                break_off(&unwritten, &over).await;
+                break_off(&unwritten, &term_ended).await;
                 return TermEnd::GivenUp(None);
             }
         };
@@ -159,17 +159,17 @@ impl Ownership {
             () = LeaseHolder::lost(holder) => {
                 tracing::warn!(runtime = %resolved.reference(), "this replica lost the Lease of the runtime");
                 self.state.send_replace(ServingState::Standby { owner: None });
-                over.cancel();
+                term_ended.cancel();
                 term.pool.abandon();
                 TermEnd::Lost
             }
             turn = self.time_to_give_up(&term, given_at) => {
                 tracing::info!(runtime = %resolved.reference(), "handing the runtime over to another replica");
-                self.let_go(&term, &unwritten, &over).await;
+                self.let_go(&term, &unwritten, &term_ended).await;
                 TermEnd::GivenUp(turn)
             }
             () = self.shutdown.cancelled() => {
-                self.let_go(&term, &unwritten, &over).await;
+                self.let_go(&term, &unwritten, &term_ended).await;
                 if self.retired.load(Ordering::Relaxed) {
                     term.end_pods().await;
                 }
@@ -180,9 +180,9 @@ impl Ownership {
 
     /// Accepts no new runs, deletes idle pods, writes what there is to say of runs that have ended, and leaves running executions to
     /// the next owner.
-    async fn let_go(&self, term: &Term, unwritten: &PendingWrites, over: &CancellationToken) {
+    async fn let_go(&self, term: &Term, unwritten: &PendingWrites, term_ended: &CancellationToken) {
         self.state.send_replace(ServingState::Standby { owner: None });
-        over.cancel();
+        term_ended.cancel();
         tokio::join!(term.pool.close(), unwritten.written());
     }
 
@@ -237,8 +237,8 @@ impl Ownership {
 }
 
 /// The end of a takeover that is not over yet: runs that it has found ended are recorded.
-async fn break_off(unwritten: &PendingWrites, over: &CancellationToken) {
-    over.cancel();
+async fn break_off(unwritten: &PendingWrites, term_ended: &CancellationToken) {
+    term_ended.cancel();
     unwritten.written().await;
 }
 

@@ -32,7 +32,7 @@ use super::pod_requirements::{PodRequirements, Requester};
 use super::pool::Pool;
 use super::request::{JobRequest, PoolCounts};
 use super::resolved_runtime::ResolvedRuntime;
-use super::run::{self, Bounds};
+use super::run::{self, RunCancellation};
 use super::sandboxes_ready;
 use super::settings::JobSettings;
 use super::spool::Spool;
@@ -66,8 +66,8 @@ pub(super) struct Term {
     orphan_grace: Duration,
     /// The memory for what is on its way to pods.
     memory: Option<MemoryBudget>,
-    /// Cancelled when the term is over.
-    pub(super) over: CancellationToken,
+    /// Cancelled when the term has ended.
+    pub(super) term_ended: CancellationToken,
     lease: watch::Receiver<LeaseHolder>,
     running: std::sync::atomic::AtomicUsize,
     /// Callers that are being answered.
@@ -94,7 +94,7 @@ impl Term {
         resolved: Arc<ArcSwap<ResolvedRuntime>>,
         settings: &JobSettings,
         lease: watch::Receiver<LeaseHolder>,
-        over: CancellationToken,
+        term_ended: CancellationToken,
     ) -> Arc<Self> {
         let queue = Queue::new(queue_settings(&resolved.load()));
         let (pool, mut tasks) = Pool::start(services.launcher.clone(), Arc::clone(&resolved));
@@ -116,7 +116,7 @@ impl Term {
             // Before the first run asks: it waits for a probe then, and is not refused.
             launcher.gate.open();
             let probes = Arc::clone(&settings.probes);
-            let watched = isolation::watch(launcher, Arc::clone(&resolved), target, probes, over.clone());
+            let watched = isolation::watch(launcher, Arc::clone(&resolved), target, probes, term_ended.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(watched)));
         }
         Arc::new(Self {
@@ -129,7 +129,7 @@ impl Term {
             spools: Mutex::default(),
             orphan_grace: settings.orphan_grace,
             memory: settings.memory.as_ref().map(|memory| memory.whole.clone()),
-            over,
+            term_ended,
             lease,
             running: std::sync::atomic::AtomicUsize::new(0),
             attended: std::sync::atomic::AtomicUsize::new(0),
@@ -209,13 +209,15 @@ impl Term {
                 (waiter, Some(spool))
             }
         };
-        self.attend(self.patient(waiter), spool, cancel, &events).await
+        self.attend(self.with_grace(waiter), spool, cancel, &events).await
     }
 
     /// The execution of an id that is known here; `None`: it is none yet.
     pub(super) fn known(&self, caller: &str, id: ExecutionId) -> Result<Option<KnownState>, ExecutionError> {
         let state = match self.records.claim_known(now(), caller, id)? {
-            Some(Claim::Known(waiter)) => KnownState::Live(self.patient(waiter), self.spool(&(caller.to_owned(), id))),
+            Some(Claim::Known(waiter)) => {
+                KnownState::Live(self.with_grace(waiter), self.spool(&(caller.to_owned(), id)))
+            }
             Some(Claim::Ended(outcome)) => KnownState::Ended(outcome),
             Some(Claim::First(..)) | None => return Ok(None),
         };
@@ -224,7 +226,7 @@ impl Term {
     }
 
     /// A caller that disconnects without cancelling leaves the run going for a while.
-    fn patient(&self, waiter: Waiter) -> WaiterGrace {
+    fn with_grace(&self, waiter: Waiter) -> WaiterGrace {
         WaiterGrace {
             waiter: Some(waiter),
             grace: self.orphan_grace,
@@ -238,28 +240,28 @@ impl Term {
     /// Waits for the outcome and hands the events on meanwhile.
     pub(super) async fn attend(
         &self,
-        mut patient: WaiterGrace,
+        mut waiting: WaiterGrace,
         spool: Option<Arc<Spool>>,
         cancel: &CancellationToken,
         events: &mpsc::Sender<Event>,
     ) -> Outcome {
-        let _attended = Running::one(&self.attended);
+        let _attended = CountGuard::add(&self.attended);
         let forwarded = async {
             if let Some(spool) = spool {
                 spool.forward(events).await;
             }
         };
         let outcome = async {
-            match patient.waiter.as_mut() {
+            match waiting.waiter.as_mut() {
                 Some(waiter) => waiter.wait().await,
                 None => Err(ExecutionError::NotFound),
             }
         };
         tokio::select! {
             (outcome, ()) = async { tokio::join!(outcome, forwarded) } => outcome,
-            () = self.over.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+            () = self.term_ended.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
             () = cancel.cancelled() => {
-                drop(patient.waiter.take());
+                drop(waiting.waiter.take());
                 Err(ExecutionError::Cancelled)
             }
         }
@@ -280,7 +282,7 @@ impl Term {
         };
         for facts in pods
             .iter()
-            .filter(|facts| !facts.is_over() && !others.contains(&facts.job_uid))
+            .filter(|facts| !facts.has_ended() && !others.contains(&facts.job_uid))
         {
             cluster.delete_pod(&facts.name, &facts.uid).await;
         }
@@ -292,13 +294,13 @@ impl Term {
         let entered = tokio::select! {
             entered = self.queue.enter(&request.sharer) => entered,
             () = cancel.cancelled() => Err(ExecutionError::Cancelled),
-            () = self.over.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+            () = self.term_ended.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
         };
         let outcome = match entered {
             Err(error) => Err(error),
             Ok(place) => {
                 run.start();
-                let _running = Running::one(&self.running);
+                let _running = CountGuard::add(&self.running);
                 let began = Instant::now();
                 let outcome = self.run(&request, &cancel, &spool).await;
                 outcome.map(|mut result| {
@@ -325,9 +327,9 @@ impl Term {
         let requirements = requirements(&resolved, request);
         let kind = PodKind::of(&requirements, &resolved);
         let is_of_pool = requirements == PodRequirements::of_pool(&resolved, &kind);
-        let bounds = Bounds {
+        let cancellation = RunCancellation {
             cancel: cancel.clone(),
-            lost: self.over.clone(),
+            lost: self.term_ended.clone(),
         };
         let mut tried = 0;
         loop {
@@ -344,7 +346,7 @@ impl Term {
             spool.push(placed(start, is_of_pool));
             let sandbox = match warm {
                 Some(sandbox) => sandbox,
-                None => match self.launch(&resolved, &requirements, &bounds, spool).await {
+                None => match self.launch(&resolved, &requirements, &cancellation, spool).await {
                     Err(ExecutionError::Cluster(failure)) if failure.reason == STREAM_ENDED && tried < MAX_PODS => {
                         continue;
                     }
@@ -354,7 +356,7 @@ impl Term {
             if is_of_pool {
                 self.pool.used(&kind);
             }
-            let sandbox = match self.admit(&resolved, sandbox, &bounds).await? {
+            let sandbox = match self.admit(&resolved, sandbox, &cancellation).await? {
                 Ok(sandbox) => sandbox,
                 // The next one keeps off that node.
                 Err(refused) if refused.is_of_node && tried < MAX_PODS && self.refusal().is_none() => continue,
@@ -372,7 +374,7 @@ impl Term {
                     return Err(error);
                 }
             };
-            let end = run::run(&self.launcher, sandbox, request, room, start, &bounds, spool).await;
+            let end = run::run(&self.launcher, sandbox, request, room, start, &cancellation, spool).await;
             self.record(job, request, &end);
             let error = match end {
                 RunEnd::Ended(result) => return Ok(result),
@@ -417,14 +419,14 @@ impl Term {
         self: &Arc<Self>,
         resolved: &ResolvedRuntime,
         requirements: &PodRequirements,
-        bounds: &Bounds,
+        cancellation: &RunCancellation,
         spool: &Arc<Spool>,
     ) -> Result<Sandbox, ExecutionError> {
         let progress = |step: &str| spool.push(Event::Progress(step.to_owned()));
         let launched = tokio::select! {
             launched = self.launcher.launch(resolved, requirements, Requester::Caller, &progress) => launched,
-            () = bounds.cancel.cancelled() => Err(ExecutionError::Cancelled),
-            () = bounds.lost.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+            () = cancellation.cancel.cancelled() => Err(ExecutionError::Cancelled),
+            () = cancellation.lost.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
         };
         if let Err(error @ ExecutionError::Cluster(_)) = &launched {
             self.publish(error.clone());
@@ -437,7 +439,7 @@ impl Term {
         &self,
         resolved: &ResolvedRuntime,
         sandbox: Sandbox,
-        bounds: &Bounds,
+        cancellation: &RunCancellation,
     ) -> Result<Result<Sandbox, NodeRefusal>, ExecutionError> {
         let admitted = self
             .launcher
@@ -448,8 +450,8 @@ impl Term {
                 Ok(()) => return Ok(Ok(sandbox)),
                 Err(refused) => Ok(Err(refused)),
             },
-            () = bounds.cancel.cancelled() => Err(ExecutionError::Cancelled),
-            () = bounds.lost.cancelled() => return Err(ExecutionError::NotOwner { owner: None }),
+            () = cancellation.cancel.cancelled() => Err(ExecutionError::Cancelled),
+            () = cancellation.lost.cancelled() => return Err(ExecutionError::NotOwner { owner: None }),
         };
         self.launcher.cluster.delete_job(&sandbox.job).await;
         refused
@@ -483,13 +485,13 @@ impl Term {
         }
         let (cluster, resolved) = (self.launcher.cluster.clone(), self.resolved.load_full());
         let job_execution = job_record::JobExecution::of(request);
-        let (summary, over) = (job_record::Summary::of_end(end), self.over.clone());
+        let (summary, term_ended) = (job_record::Summary::of_end(end), self.term_ended.clone());
         let delay = match end {
             RunEnd::NotStarted(_) => Duration::ZERO,
             RunEnd::Ended(_) | RunEnd::Failed(_) => RECORD_DELAY,
         };
         self.unwritten.spawn(async move {
-            let _ = tokio::time::timeout(delay, over.cancelled()).await;
+            let _ = tokio::time::timeout(delay, term_ended.cancelled()).await;
             job_record::write(&cluster, &resolved, &job, &job_execution, &summary).await;
         });
     }
@@ -546,17 +548,17 @@ fn queue_settings(resolved: &ResolvedRuntime) -> QueueSettings {
     }
 }
 
-/// Counts a run.
-struct Running<'a>(&'a std::sync::atomic::AtomicUsize);
+/// Counts a run or a caller while it lives.
+struct CountGuard<'a>(&'a std::sync::atomic::AtomicUsize);
 
-impl<'a> Running<'a> {
-    fn one(count: &'a std::sync::atomic::AtomicUsize) -> Self {
+impl<'a> CountGuard<'a> {
+    fn add(count: &'a std::sync::atomic::AtomicUsize) -> Self {
         count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Self(count)
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }

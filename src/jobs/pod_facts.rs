@@ -168,7 +168,7 @@ impl PodFacts {
     }
 
     /// Whether its container has ended, or will never run.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
             || matches!(self.container, ContainerFacts::Terminated { .. })
     }

@@ -92,7 +92,10 @@ impl Pool {
         let pool = Arc::new(Self {
             launcher,
             resolved,
-            state: Mutex::new(PoolState { slots, is_closed: false }),
+            state: Mutex::new(PoolState {
+                slots,
+                is_closed: false,
+            }),
             runs: ActiveRuns::new(),
         });
         let refillers = (0..REFILLERS)
@@ -168,8 +171,9 @@ impl Pool {
             if let Ok(Some(mut sandbox)) = idle.held.await {
                 self.launcher.cluster.delete_job(&sandbox.job).await;
                 // A next owner that finds it terminating may not be able to prove that nothing has run in it.
-                let is_over = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
-                let _ = tokio::time::timeout(CLOSE_PATIENCE, sandbox.state.wait_for(is_over)).await;
+                let has_ended =
+                    |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended);
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, sandbox.state.wait_for(has_ended)).await;
             }
         });
         futures::future::join_all(ended).await;
@@ -374,7 +378,7 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
                 },
                 changed = state.changed() => {
                     let state = state.borrow();
-                    let is_bad = |facts: &PodFacts| facts.is_over() || pod_failure(facts).is_some();
+                    let is_bad = |facts: &PodFacts| facts.has_ended() || pod_failure(facts).is_some();
                     if changed.is_err() || state.is_gone || state.facts.as_ref().is_some_and(is_bad) {
                         let found = state.facts.as_ref().and_then(pod_failure);
                         why = found.map_or_else(|| "it is over".to_owned(), |found| found.message);

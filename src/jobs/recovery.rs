@@ -90,12 +90,12 @@ struct Takeover {
 }
 
 /// Recovers; see the module. Returns when all idle pods are gone, or after about a minute where nodes do not answer. Running
-/// executions continue in tasks that end with `over`.
+/// executions continue in tasks that end with `term_ended`.
 pub(super) async fn recover(
     services: &TermServices,
     resolved: &ResolvedRuntime,
     settings: &JobSettings,
-    over: &CancellationToken,
+    term_ended: &CancellationToken,
 ) {
     let (launcher, records) = (&services.launcher, &services.records);
     let adoption = Adoption {
@@ -104,7 +104,7 @@ pub(super) async fn recover(
         records: Arc::clone(records),
         unwritten: services.unwritten.clone(),
         orphan_grace: settings.orphan_grace,
-        over: over.clone(),
+        term_ended: term_ended.clone(),
         again: Arc::new(Semaphore::new(0)),
     };
     let mut pods: Vec<PodFacts> = launcher.index.all();
@@ -150,7 +150,7 @@ pub(super) async fn recover(
     while let Some(ended) = idle.next().await {
         ending.extend(ended);
     }
-    let has_ended = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over);
+    let has_ended = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended);
     let all_ended = ending.into_iter().map(|mut state| async move {
         let _ = state.wait_for(has_ended).await;
     });
@@ -178,7 +178,7 @@ impl Takeover {
                 self.kept.insert(run.facts.job.clone());
                 adoption.adopt(*run);
             }
-            JournalContent::Idle(facts) if facts.is_over() => {}
+            JournalContent::Idle(facts) if facts.has_ended() => {}
             JournalContent::Idle(facts) => self.idle.push(facts),
             JournalContent::Foreign(facts, id) => {
                 tracing::warn!(%id, pod = %facts.name, "the journal of a run has another key than this hub's: the run's result is lost");
@@ -323,7 +323,7 @@ struct Adoption {
     records: Arc<Records>,
     unwritten: PendingWrites,
     orphan_grace: Duration,
-    over: CancellationToken,
+    term_ended: CancellationToken,
     /// The turn of a journal that is read once more because there was no memory for it beside others; none before all journals
     /// were read once.
     again: Arc<Semaphore>,
@@ -352,7 +352,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
     let Adoption {
         launcher,
         resolved,
-        over,
+        term_ended,
         again,
         ..
     } = adoption;
@@ -371,7 +371,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
         id,
         is_command: context.is_command,
     };
-    let was_over = facts.is_over();
+    let was_over = facts.has_ended();
     let cancel = run.cancel.clone();
     let outcome = if let Some((result, collected)) = end {
         if !was_over {
@@ -403,7 +403,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
                 launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                 RunEnd::Failed(ExecutionError::Cancelled)
             }
-            () = over.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
+            () = term_ended.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
         }
     };
     let outcome = match outcome {

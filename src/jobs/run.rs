@@ -57,9 +57,9 @@ const EXIT_GRACE: Duration = Duration::from_secs(3);
 /// over is kept for the next owner, and ends with a pod that is deleted.
 const STAY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// When a run is given up on.
+/// What ends a run before its result.
 #[derive(Debug, Clone)]
-pub(super) struct Bounds {
+pub(super) struct RunCancellation {
     /// The caller cancels it, or there is no waiter left.
     pub(super) cancel: CancellationToken,
     /// This replica no longer owns the runtime: release everything and touch nothing.
@@ -91,8 +91,8 @@ enum ConversationEnd {
     Result(RunResult),
     /// The stream, or the pod, failed.
     Broken(ExecutionError),
-    /// The runner broke the protocol: neither it nor its journal is read further.
-    Over(ExecutionError),
+    /// The runner broke the protocol, or sent more than a run may: neither it nor its journal is read further.
+    ProtocolViolated(ExecutionError),
     Cancelled,
     Lost,
 }
@@ -104,7 +104,7 @@ pub(super) async fn run(
     request: &JobRequest,
     room: Option<MemoryShare>,
     start: StartKind,
-    bounds: &Bounds,
+    cancellation: &RunCancellation,
     spool: &Arc<Spool>,
 ) -> RunEnd {
     let execution = &request.execution;
@@ -121,7 +121,7 @@ pub(super) async fn run(
     let mut collected = CollectedFrames::within(&execution.limits, launcher.results.as_ref());
     let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
     let talk = converse_within(
-        (bounds, deadline),
+        (cancellation, deadline),
         &mut sandbox,
         Outgoing { execution, run, room },
         &mut collected,
@@ -137,7 +137,7 @@ pub(super) async fn run(
             tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
             run_end(reference, &result, collected, start)
         }
-        ConversationEnd::Over(error) => fail_with_pod(launcher, &pod, error).await,
+        ConversationEnd::ProtocolViolated(error) => fail_with_pod(launcher, &pod, error).await,
         ConversationEnd::Lost => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
         ConversationEnd::Cancelled => {
             end_cancelled(launcher, pod, sandbox).await;
@@ -152,14 +152,14 @@ pub(super) async fn run(
             // On the heap: few runs need it, and each would carry its state.
             let times = (deadline, execution.limits.timeout);
             let determine = determine_end(launcher, &pod, (reference, has_started), start, times, &mut events);
-            unless_given_up(launcher, &pod, bounds, Box::pin(determine)).await
+            unless_given_up(launcher, &pod, cancellation, Box::pin(determine)).await
         }
     }
 }
 
 /// The conversation, until it ends, the pod is in trouble, or the run is given up on.
 async fn converse_within(
-    (bounds, deadline): (&Bounds, Instant),
+    (cancellation, deadline): (&RunCancellation, Instant),
     sandbox: &mut Sandbox,
     mut outgoing: Outgoing<'_>,
     collected: &mut CollectedFrames,
@@ -176,8 +176,8 @@ async fn converse_within(
     };
     tokio::select! {
         biased;
-        () = bounds.lost.cancelled() => ConversationEnd::Lost,
-        () = bounds.cancel.cancelled() => ConversationEnd::Cancelled,
+        () = cancellation.lost.cancelled() => ConversationEnd::Lost,
+        () = cancellation.cancel.cancelled() => ConversationEnd::Cancelled,
         end = converse(sandbox, outgoing, collected, &mut observe) => end,
         () = in_trouble(&mut state, &received) => ConversationEnd::Broken(ExecutionError::Internal("the pod failed while the program ran".into())),
         () = tokio::time::sleep_until(deadline) => ConversationEnd::Broken(ExecutionError::Internal("no result in time".into())),
@@ -188,12 +188,12 @@ async fn converse_within(
 async fn unless_given_up(
     launcher: &Launcher,
     pod: &PodRef,
-    bounds: &Bounds,
+    cancellation: &RunCancellation,
     determine: impl Future<Output = RunEnd>,
 ) -> RunEnd {
     tokio::select! {
-        () = bounds.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
-        () = bounds.cancel.cancelled() => fail_with_pod(launcher, pod, ExecutionError::Cancelled).await,
+        () = cancellation.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
+        () = cancellation.cancel.cancelled() => fail_with_pod(launcher, pod, ExecutionError::Cancelled).await,
         end = determine => end,
     }
 }
@@ -260,7 +260,7 @@ async fn converse(
 ) -> ConversationEnd {
     match send_and_read(sandbox, outgoing, collected, observe).await {
         Ok(result) => ConversationEnd::Result(result),
-        Err(error) if collected.is_over() => ConversationEnd::Over(error),
+        Err(error) if collected.is_over() => ConversationEnd::ProtocolViolated(error),
         Err(error) => ConversationEnd::Broken(error),
     }
 }
@@ -297,7 +297,7 @@ async fn in_trouble(state: &mut watch::Receiver<PodState>, received: &AtomicUsiz
 /// Whether no more frames can come from a pod. One that was asked to end finishes its run, and reports it, as long as
 /// its container runs.
 fn is_lost(facts: &PodFacts) -> bool {
-    if facts.is_over() {
+    if facts.has_ended() {
         return true;
     }
     let is_leaving = facts.container == ContainerFacts::Running;
@@ -318,8 +318,8 @@ async fn acknowledge(launcher: Launcher, pod: PodRef, mut sandbox: Sandbox) {
 /// Ends a pod whose runner has answered and does not exit: whatever it still does was not requested.
 pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
     let mut state = pod.state;
-    let over = state.wait_for(has_ended);
-    if tokio::time::timeout(STAY_TIMEOUT, over).await.is_err() {
+    let ended = state.wait_for(has_ended);
+    if tokio::time::timeout(STAY_TIMEOUT, ended).await.is_err() {
         tracing::warn!(pod = %pod.pod, "the runner sent its result but does not exit; deleting its pod");
         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
     }
@@ -359,9 +359,9 @@ pub(super) async fn determine_end(
     // A late journal was read and does not show the run.
     let mut is_undecided = false;
     loop {
-        let is_over = has_ended(&pod.state.borrow());
+        let pod_ended = has_ended(&pod.state.borrow());
         let is_late = Instant::now() >= late && !is_undecided;
-        let (until, bound) = match (is_over, has_started) {
+        let (until, bound) = match (pod_ended, has_started) {
             (true, _) => (ReadExtent::Now, give_up),
             (false, true) if is_late => (ReadExtent::Now, give_up),
             (false, true) if is_undecided => (ReadExtent::Result, give_up),
@@ -372,7 +372,7 @@ pub(super) async fn determine_end(
         match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, events)).await {
             Ok(Ok(journal)) => {
                 has_started |= journal.may_have_started();
-                if is_late && !is_over && until == ReadExtent::Now && journal.is_without_end() {
+                if is_late && !pod_ended && until == ReadExtent::Now && journal.is_without_end() {
                     if let Some(result) = journal.without_result(reference, Exit::Timeout, timeout, start) {
                         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
                         return RunEnd::Ended(result);
@@ -380,7 +380,7 @@ pub(super) async fn determine_end(
                     is_undecided = true;
                 } else {
                     let known = (reference, has_started);
-                    if let Some(end) = end_by_journal(launcher, pod, journal, known, start, is_over).await {
+                    if let Some(end) = end_by_journal(launcher, pod, journal, known, start, pod_ended).await {
                         return end;
                     }
                 }
@@ -389,7 +389,7 @@ pub(super) async fn determine_end(
                 tracing::debug!(pod = %pod.pod, %error, "a journal could not be read; retrying");
                 if pod.state.borrow().is_gone && journal::is_not_found(&error) {
                     // No journal is left to prove that nothing ran. That of a pod that is there may come back with its kubelet.
-                    return over(launcher, pod, true).await;
+                    return end_without_result(launcher, pod, true).await;
                 }
             }
             Err(_) if until == ReadExtent::Started => {
@@ -408,42 +408,42 @@ pub(super) async fn determine_end(
     }
 }
 
-/// The end that a journal shows, which was read whole where the pod `is_over`. `None`: none yet.
+/// The end that a journal shows, which was read whole where `pod_ended`. `None`: none yet.
 async fn end_by_journal(
     launcher: &Launcher,
     pod: &PodRef,
     journal: Journal,
     (reference, has_started): (ExecutionRef, bool),
     start: StartKind,
-    is_over: bool,
+    pod_ended: bool,
 ) -> Option<RunEnd> {
     if let Some(result) = &journal.result {
-        if !is_over {
+        if !pod_ended {
             tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
         }
         return Some(run_end(reference, result, journal.collected, start));
     }
-    if let Some(error) = journal.over {
-        return Some(if is_over {
+    if let Some(error) = journal.violation {
+        return Some(if pod_ended {
             RunEnd::Failed(error)
         } else {
             fail_with_pod(launcher, pod, error).await
         });
     }
-    if !is_over {
+    if !pod_ended {
         return None;
     }
     let facts = pod.state.borrow().facts.clone();
     let by_memory = facts.and_then(|facts| out_of_memory::end(&facts, journal, reference, start));
     Some(match by_memory {
         Some(end) => end,
-        None => over(launcher, pod, has_started).await,
+        None => end_without_result(launcher, pod, has_started).await,
     })
 }
 
-/// Whether the pod is deleted, or its container is over.
+/// Whether the pod is deleted, or its container has ended.
 fn has_ended(state: &PodState) -> bool {
-    state.is_gone || state.facts.as_ref().is_some_and(PodFacts::is_over)
+    state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended)
 }
 
 fn journal_unreadable() -> ExecutionError {
@@ -468,8 +468,8 @@ async fn read_journal(
     .await
 }
 
-/// The container is over and has no result.
-async fn over(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> RunEnd {
+/// The end of a run whose container has ended and whose journal has no result.
+async fn end_without_result(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> RunEnd {
     let state = pod.state.borrow().clone();
     let found = state.facts.as_ref().and_then(pod_failure);
     // The Job says who deleted it: its own deadline, or another client.
