@@ -191,7 +191,7 @@ impl Exchange {
     }
 
     /// The loop's part of the log so far; the rest is published at the end.
-    pub(crate) const fn log(&mut self) -> &mut RequestLog {
+    pub(crate) const fn log_mut(&mut self) -> &mut RequestLog {
         &mut self.log
     }
 
@@ -296,7 +296,7 @@ impl Exchange {
         self.log.rounds = round;
         let server = || self.gateway.upstreams.server(self.target.api);
         self.trace.send(&mut headers, (round, &body, delay), &self.log, server);
-        let body = self.as_received(body, &mut headers);
+        let body = self.choose_encoding(body, &mut headers);
         self.log.timeline.sent(round, self.begun.elapsed() + delay);
         let request = self
             .gateway
@@ -310,8 +310,9 @@ impl Exchange {
         }));
     }
 
-    /// The body to send: a compressed one that is not changed is sent as it was received.
-    fn as_received(&mut self, body: Bytes, headers: &mut HeaderMap) -> Bytes {
+    /// The body to send: a compressed one that is not changed is sent as it was received; every other one goes without the header
+    /// that names its encoding.
+    fn choose_encoding(&mut self, body: Bytes, headers: &mut HeaderMap) -> Bytes {
         let is_same = body.as_ptr() == self.drive.request().raw().as_ptr();
         match self.target.received.take() {
             Some(received) if is_same => received,
@@ -377,19 +378,19 @@ impl Exchange {
             ExchangeEvent::Head(Ok(response)) => self.feed_head(response, at),
             ExchangeEvent::Head(Err(error)) => self.feed_no_answer(error, at),
             ExchangeEvent::Chunk(Ok(Some(bytes))) => {
-                self.type_by(&bytes);
+                self.classify_by_first_bytes(&bytes);
                 self.trace.bytes(&bytes);
                 self.log.timeline.bytes(at);
                 self.input(DriveInput::Body(bytes));
             }
             ExchangeEvent::Chunk(Ok(None)) => {
-                self.type_by(b"");
+                self.classify_by_first_bytes(b"");
                 self.upstream = Upstream::Idle;
                 self.input(DriveInput::End);
                 self.body_ended();
             }
             ExchangeEvent::Chunk(Err(error)) => {
-                self.type_by(b"");
+                self.classify_by_first_bytes(b"");
                 tracing::warn!(request_id = %self.log.request_id, error = %causes(error), "the provider closed the connection before the end of its answer");
                 self.upstream = Upstream::Idle;
                 self.trace.over(Some(genai::Failure::Broken));
@@ -438,7 +439,7 @@ impl Exchange {
     }
 
     /// Hands on a head that waited for the first bytes of its body.
-    fn type_by(&mut self, bytes: &[u8]) {
+    fn classify_by_first_bytes(&mut self, bytes: &[u8]) {
         if let Some(mut head) = self.untyped.take() {
             head.stream = begins_event(bytes);
             self.trace.head(head.status, head.stream);

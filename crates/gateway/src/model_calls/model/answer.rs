@@ -33,7 +33,7 @@ pub(super) async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue
         // The loop always begins with a head; without one there is nothing left to say.
         Some(AnswerPiece::Bytes(_) | AnswerPiece::Broken) | None => {
             let fault = Fault::new(500, "The gateway could not begin its answer.");
-            fault_of(&fault, format, &exchange.log().request_id)
+            fault_of(&fault, format, &exchange.log_mut().request_id)
         }
     }
 }
@@ -66,7 +66,7 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
         knack_header
     };
     headers.insert(HeaderName::from_static(HEADER_KNACK), knack_header);
-    let request_id = &exchange.log().request_id;
+    let request_id = &exchange.log_mut().request_id;
     if head.upstream_headers {
         set_request_id(&mut headers, request_id);
     } else {
