@@ -41,7 +41,7 @@ const LATEST: usize = 64;
 const NO_NUMBER: u32 = 0;
 
 impl CatalogView {
-    fn new(runtime: RuntimeLine, JudgedSkills { skills, unserved }: JudgedSkills) -> Self {
+    fn new(runtime: RuntimeLine, SelectedSkills { skills, unserved }: SelectedSkills) -> Self {
         Self {
             runtime,
             skills,
@@ -74,11 +74,11 @@ pub fn build<'a>(
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> CatalogView {
-    CatalogView::new(settings, judged(runtime, scope, caller, skills, summary))
+    CatalogView::new(settings, select_lines(runtime, scope, caller, skills, summary))
 }
 
-/// The changes of a view after changes of some skills: each with its current state, `None` for one that is gone. `None`
-/// if nothing changes. Whether a skill is served depends on no other skill.
+/// The view after some skills changed (`None`: the skill is gone). Returns `None` if nothing that is served or said of skills changes.
+/// Whether a skill is served depends on no other skill.
 pub fn patch<'a>(
     view: &CatalogView,
     runtime: &'a SkillRuntime,
@@ -88,7 +88,7 @@ pub fn patch<'a>(
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> Option<CatalogView> {
     let skills = changed.values().flatten().map(|skill| &**skill);
-    let mut now = judged(runtime, scope, caller, skills, summary);
+    let mut now = select_lines(runtime, scope, caller, skills, summary);
     let same = |id: &SkillRef| {
         let is_same = match (view.skills.get(id), now.skills.get(id)) {
             (Some(before), Some(after)) => !content_differs(before, after),
@@ -99,7 +99,7 @@ pub fn patch<'a>(
     if changed.keys().all(same) {
         return None;
     }
-    let before = JudgedSkills {
+    let before = SelectedSkills {
         skills: view.skills.clone(),
         unserved: view.unserved.clone(),
     };
@@ -126,18 +126,18 @@ pub fn patch<'a>(
 }
 
 /// What a runtime serves of some skills, and why not the others.
-struct JudgedSkills {
+struct SelectedSkills {
     skills: BTreeMap<Arc<SkillRef>, Arc<SkillLine>>,
     unserved: BTreeMap<SkillRef, String>,
 }
 
-fn judged<'a>(
+fn select_lines<'a>(
     runtime: &'a SkillRuntime,
     scope: &Scope<'_>,
     caller: Caller<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
-) -> JudgedSkills {
+) -> SelectedSkills {
     let (mut served, mut unserved) = (BTreeMap::new(), BTreeMap::new());
     if !runtime.spec.is_suspended() {
         for item in select(runtime, scope, caller, skills) {
@@ -160,7 +160,7 @@ fn judged<'a>(
             }
         }
     }
-    JudgedSkills {
+    SelectedSkills {
         skills: served,
         unserved,
     }
@@ -405,7 +405,7 @@ mod tests {
             };
             (Arc::new(id), Arc::new(line))
         };
-        let judged = JudgedSkills {
+        let judged = SelectedSkills {
             skills: skills.iter().map(line).collect(),
             unserved: BTreeMap::new(),
         };
@@ -535,7 +535,7 @@ mod tests {
     fn what_changed_last_is_found_without_an_index_of_everything() {
         let before = view(&[("x", "1", "d"), ("y", "2", "e")], false);
         let ids: Vec<_> = before.skills.keys().cloned().collect();
-        let judged = JudgedSkills {
+        let judged = SelectedSkills {
             skills: before.skills.clone(),
             unserved: BTreeMap::new(),
         };
