@@ -121,7 +121,7 @@ impl Cluster {
             .await
     }
 
-    fn room(&self, namespace: &str, more: u64, new_skill: bool) -> Result<(), StoreError> {
+    fn check_quota(&self, namespace: &str, more: u64, new_skill: bool) -> Result<(), StoreError> {
         let (skills, bytes) = self.read(|index| index.usage(namespace));
         if new_skill && skills >= SKILLS_MAX {
             return Err(StoreError::Full(format!(
@@ -138,7 +138,7 @@ impl Cluster {
     }
 
     /// Refuses a new skill that no object can be, before anything is made.
-    fn may_be_made(&self, namespace: &str, draft: &Draft) -> Result<(), StoreError> {
+    fn check_new_skill(&self, namespace: &str, draft: &Draft) -> Result<(), StoreError> {
         if let Some(there) = self.read(|index| index.named(namespace, &draft.name).cloned()) {
             return Err(taken(&there));
         }
@@ -157,15 +157,15 @@ impl Cluster {
                         instructions in its SKILL.md";
             return Err(StoreError::Unfit(text.to_owned()));
         }
-        self.room(namespace, draft.bytes, true)
+        self.check_quota(namespace, draft.bytes, true)
     }
 
     /// Whether an upload would be kept at this moment, as a new skill or as one more version.
     pub(super) fn would_keep(&self, namespace: &str, is_new: bool, draft: &Draft) -> Result<(), StoreError> {
         if is_new {
-            self.may_be_made(namespace, draft)
+            self.check_new_skill(namespace, draft)
         } else {
-            self.room(namespace, draft.bytes, false)
+            self.check_quota(namespace, draft.bytes, false)
         }
     }
 
@@ -176,7 +176,7 @@ impl Cluster {
         title: Option<String>,
         draft: Draft,
     ) -> Result<SkillEntry, StoreError> {
-        within(
+        with_change_timeout(
             &draft.name.clone(),
             Box::pin(self.create_now((namespace, by), title, draft)),
         )
@@ -189,7 +189,7 @@ impl Cluster {
         title: Option<String>,
         draft: Draft,
     ) -> Result<SkillEntry, StoreError> {
-        self.may_be_made(namespace, &draft)?;
+        self.check_new_skill(namespace, &draft)?;
         let owner = knack_registry::Owner::namespace(namespace);
         let entry = SkillEntry::new(owner, title, &draft, &Stamp::of_now());
         let version = entry.latest().ok_or(StoreError::NotFound)?;
@@ -241,7 +241,7 @@ impl Cluster {
         draft: Draft,
         make_default: bool,
     ) -> Result<SkillEntry, StoreError> {
-        let (bare, files) = self.fitting(namespace, draft)?;
+        let (bare, files) = self.split_files(namespace, draft)?;
         // The id is that of the attempt: another writer may have made a version before it.
         let change = move |entry: &SkillEntry| entry.with_version(&bare, make_default, &Stamp::of_now());
         self.change((namespace, by), id, &change, Some(files)).await
@@ -254,14 +254,14 @@ impl Cluster {
         id: &str,
         draft: Draft,
     ) -> Result<SkillEntry, StoreError> {
-        let (bare, files) = self.fitting(namespace, draft)?;
+        let (bare, files) = self.split_files(namespace, draft)?;
         let change = move |entry: &SkillEntry| entry.with_version_in_turn(&bare, &Stamp::of_now());
         self.change((namespace, by), id, &change, Some(files)).await
     }
 
-    /// A version for which there is room, and its files.
-    fn fitting(&self, namespace: &str, draft: Draft) -> Result<(Draft, Files), StoreError> {
-        self.room(namespace, draft.bytes, false)?;
+    /// A version without its files, and these, if the quota has room for them.
+    fn split_files(&self, namespace: &str, draft: Draft) -> Result<(Draft, Files), StoreError> {
+        self.check_quota(namespace, draft.bytes, false)?;
         let (files, bare) = (draft.files, Files::new());
         Ok((Draft { files: bare, ..draft }, files))
     }
@@ -300,7 +300,7 @@ impl Cluster {
         files: Option<Files>,
     ) -> Result<SkillEntry, StoreError> {
         let known = self.get(of.0, id)?;
-        within(&known.name, Box::pin(self.change_now(of, (&known, id), change, files))).await
+        with_change_timeout(&known.name, Box::pin(self.change_now(of, (&known, id), change, files))).await
     }
 
     async fn change_now(
@@ -432,7 +432,7 @@ impl Cluster {
     /// Removes a skill with all versions: its object, with which Kubernetes removes what it owns.
     pub(super) async fn delete(&self, namespace: &str, id: &str) -> Result<SkillEntry, StoreError> {
         let known = self.get(namespace, id)?;
-        within(&known.name.clone(), async {
+        with_change_timeout(&known.name.clone(), async {
             let skills = Skills::of(&self.client, namespace);
             for attempt in 0..ATTEMPTS {
                 if attempt > 0 {
@@ -465,7 +465,7 @@ async fn built(namespace: &str, entry: &SkillEntry, files: Files) -> Result<Vec<
     work.await.map_err(|error| StoreError::Failed(error.to_string()))
 }
 
-async fn within<T>(name: &str, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+async fn with_change_timeout<T>(name: &str, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     let done = tokio::time::timeout(CHANGE_TIMEOUT, work).await;
     done.unwrap_or_else(|_| {
         let text = format!(

@@ -192,7 +192,7 @@ impl Inner {
         self.staging(&format!("{id}.json"))
     }
 
-    fn room(&self, more: u64, new_skill: bool) -> Result<(), StoreError> {
+    fn check_quota(&self, more: u64, new_skill: bool) -> Result<(), StoreError> {
         let (skills, bytes) = self.read(|index| {
             let entries = || index.values().flat_map(BTreeMap::values);
             (entries().count(), entries().map(|entry| entry.bytes()).sum::<u64>())
@@ -244,7 +244,7 @@ impl Inner {
                 let (name, id) = (entry.name.clone(), taken.id.clone());
                 return Err(StoreError::NameTaken { name, id }.into());
             }
-            self.room(draft.bytes, true)?;
+            self.check_quota(draft.bytes, true)?;
             let bytes = entry_bytes(&entry)?;
             let made = self.staging(&entry.id);
             self.disk.create_folder(&made)?;
@@ -267,7 +267,7 @@ impl Inner {
         self.change(owner, id, || {
             let before = self.get(owner, id)?;
             let entry = change(&before)?;
-            self.room(draft.bytes, false)?;
+            self.check_quota(draft.bytes, false)?;
             let bytes = entry_bytes(&entry)?;
             let number = entry.next - 1;
             let path = self.folder(id).join(format!("{number}.files"));
@@ -356,7 +356,7 @@ impl Store for FolderStore {
         if let Some(id) = id {
             self.inner.get(owner, id)?;
         }
-        self.inner.room(draft.bytes, id.is_none())
+        self.inner.check_quota(draft.bytes, id.is_none())
     }
 
     async fn add_version(
