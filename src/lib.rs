@@ -14,13 +14,13 @@ pub mod cli;
 pub mod controller;
 mod counted;
 pub mod dev;
-mod discovery_index;
 mod environments;
 mod events;
 mod fence;
 #[cfg(test)]
 mod fixture;
 pub mod hub;
+mod installer_index;
 #[cfg(target_os = "linux")]
 pub mod jobs;
 pub mod lease;

@@ -10,7 +10,7 @@ use knack_registry::{Difference, ModelView};
 use knack_skill::problem::Profile;
 use knack_trust::{CaArgs, Roots};
 
-use super::discovered::discovered;
+use super::find_sources::find_sources;
 use super::import_url;
 use super::terminal;
 use crate::dev::discover_all;
@@ -81,7 +81,7 @@ async fn read(shown: &str, wanted: Option<&String>, roots: &Roots) -> anyhow::Re
 
 /// The skills of a path; archives that its manifests name are fetched.
 async fn on_disk(shown: &str, roots: &Roots) -> anyhow::Result<Vec<SkillSource>> {
-    let found = discovered(vec![PathBuf::from(shown)], discover_all).await?;
+    let found = find_sources(vec![PathBuf::from(shown)], discover_all).await?;
     let mut skills = found.skills;
     for (origin, manifest, archive) in found.archived {
         skills.push(

@@ -12,7 +12,7 @@ use knack_gateway::catalog::{RuntimeSettings, SkillSource};
 use knack_packages::programs::{Mention, Program, known, named};
 use serde_json::{Value, json};
 
-use super::discovered::discovered;
+use super::find_sources::find_sources;
 use super::{Output, programs, terminal};
 use crate::dev::{DiscoveredSources, discover};
 use crate::packages::{BuildError, Uv, usable_store};
@@ -51,7 +51,7 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let found = if args.paths.is_empty() {
         DiscoveredSources::default()
     } else {
-        discovered(args.paths.clone(), discover).await?
+        find_sources(args.paths.clone(), discover).await?
     };
     let unread = found.errors().next().is_some();
     if !args.paths.is_empty() && found.skills.is_empty() && !unread {

@@ -8,7 +8,7 @@ use clap::Args;
 use knack_gateway::catalog::SkillSource;
 use knack_skill::tree::check_path;
 
-use super::discovered::manifest_fields;
+use super::find_sources::manifest_fields;
 use super::terminal;
 use crate::dev::{Search, discover, repeated_name};
 

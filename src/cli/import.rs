@@ -10,8 +10,8 @@ use knack_gateway::catalog::SkillSource;
 use knack_skill::problem::{Problem, Profile};
 use knack_trust::CaArgs;
 
-use super::discovered::discovered;
 use super::explicit_flags::ExplicitFlags;
+use super::find_sources::find_sources;
 use super::import_url::{self, FetchedSkill};
 use super::skill_manifest::{archived, objects, yaml};
 use super::skills_api::bearer;
@@ -96,7 +96,7 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
 
 /// The skills of a folder or an archive; `None`: the problem was printed.
 async fn on_disk(source: &str) -> anyhow::Result<Option<Vec<FetchedSkill>>> {
-    let found = discovered(vec![PathBuf::from(source)], discover).await?;
+    let found = find_sources(vec![PathBuf::from(source)], discover).await?;
     if found.errors().next().is_some() {
         return Ok(None);
     }

@@ -16,7 +16,7 @@ use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
 use knack_trust::{CaArgs, Roots};
 
-use super::discovered::discovered;
+use super::find_sources::find_sources;
 use super::stop::unless_stopped;
 use super::{terminal, whole_file};
 use crate::counted::counted;
@@ -130,7 +130,7 @@ async fn read(args: &LockArgs) -> anyhow::Result<(SkillSource, Rules)> {
             args.path.display()
         );
     }
-    let found = discovered(vec![args.path.clone()], discover).await?;
+    let found = find_sources(vec![args.path.clone()], discover).await?;
     let Ok([source]) = <[SkillSource; 1]>::try_from(found.skills) else {
         bail!(
             "{}: not the folder of one skill; name the one that holds the SKILL.md",
@@ -139,7 +139,7 @@ async fn read(args: &LockArgs) -> anyhow::Result<(SkillSource, Rules)> {
     };
     let mut runtimes = found.runtimes;
     if !args.manifests.is_empty() {
-        runtimes = discovered(args.manifests.clone(), discover).await?.runtimes;
+        runtimes = find_sources(args.manifests.clone(), discover).await?.runtimes;
         if runtimes.is_empty() {
             bail!("the manifests contain no SkillRuntime to take constraints from");
         }

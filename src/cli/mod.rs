@@ -3,10 +3,10 @@
 pub mod controller;
 pub mod crds;
 pub mod diff;
-mod discovered;
 pub mod doctor;
 mod explicit_flags;
 pub mod export;
+mod find_sources;
 pub mod history;
 mod history_rows;
 mod history_server;

@@ -13,8 +13,8 @@ use knack_packages::{Declaration, Rules, State, declare};
 use knack_trust::CaArgs;
 use serde_json::{Value, json};
 
-use super::discovered::discovered;
 use super::explicit_flags::ExplicitFlags;
+use super::find_sources::find_sources;
 use super::stop::unless_stopped;
 use super::{Output, terminal};
 use crate::counted::counted;
@@ -64,7 +64,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
             "has an effect only with --build: no index is contacted without it",
         )?;
     }
-    let found = discovered(args.paths.clone(), discover).await?;
+    let found = find_sources(args.paths.clone(), discover).await?;
     if found.skills.is_empty() {
         bail!("no skill found; name a folder with a SKILL.md or a manifest file");
     }

@@ -10,7 +10,7 @@ use knack_registry::{Difference, ModelView};
 use knack_skill::problem::Profile;
 
 use super::diff::seen;
-use super::discovered::{discovered, manifest_fields};
+use super::find_sources::{find_sources, manifest_fields};
 use super::import::is_valid;
 use super::skills_api::{Listed, ServerArgs, SkillsApi};
 use super::terminal;
@@ -42,7 +42,7 @@ pub struct VersionsArgs {
 
 /// Uploads each skill found: a new one, or a new version of the one of its name. All are checked before the first is sent.
 pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
-    let found = discovered(vec![args.source.clone()], discover).await?;
+    let found = find_sources(vec![args.source.clone()], discover).await?;
     if found.skills.is_empty() && found.errors().next().is_none() {
         bail!(
             "no skill found in {}; name a folder, an archive or a manifest",

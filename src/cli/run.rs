@@ -11,7 +11,7 @@ use knack_skill::config::SkillConfig;
 use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 
-use super::discovered::discovered;
+use super::find_sources::find_sources;
 use super::run_args::{RunArgs, RunLimits, refuse_unused, request};
 use super::run_result::{exit_code, print_json, print_outputs, print_text, save};
 use super::stop::{stop_on_signal, unless_stopped};
@@ -98,7 +98,7 @@ fn nothing_to_run(named: Option<&str>, others: &[SkillSource]) -> String {
 }
 
 async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
-    let found = discovered(vec![args.path.clone()], discover).await?;
+    let found = find_sources(vec![args.path.clone()], discover).await?;
     let rules = package_rules(&found.runtimes)?;
     let config = config_values(&found.runtimes);
     let runtime = runtime_settings(&found.runtimes);

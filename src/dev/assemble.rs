@@ -11,8 +11,8 @@ use knack_skill::catalog::{ConfigValues, Node, Unserved};
 use knack_skill::model::{AskedPackages, Skill, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 
-use super::discover::DiscoveredSources;
 use super::duplicates::{place_of_first, repeated};
+use super::find_sources::DiscoveredSources;
 use super::notes::notes;
 use super::runtime::{self, package_rules, version_refused};
 
@@ -216,8 +216,8 @@ fn after_a_restart(
 mod tests {
     use std::sync::Arc;
 
-    use super::super::discover::{discover, discover_text};
-    use super::super::search::Search;
+    use super::super::find_sources::{discover, discover_text};
+    use super::super::search_settings::Search;
     use super::super::start_settings::StartSettings;
     use super::*;
 

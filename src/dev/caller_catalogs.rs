@@ -13,7 +13,7 @@ use knack_skill::model::Skill;
 use super::assemble::not_allowed;
 use super::notes::env_notes;
 use super::ready_skills::ReadySkills;
-use super::search::EnvFlag;
+use super::search_settings::EnvFlag;
 use crate::cli::terminal;
 
 /// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.

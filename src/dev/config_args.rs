@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use knack_skill::config::{ConfigEntry, ConfigSource, ConfiguredSkill, SkillConfig};
 
-use super::search::SkillFlag;
+use super::search_settings::SkillFlag;
 
 /// `--set` and `--set-env`.
 #[derive(Debug, Default, Args)]

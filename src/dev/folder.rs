@@ -7,7 +7,7 @@ use std::path::Path;
 use knack_gateway::catalog::SourceReport;
 use knack_skill::model::SkillFile;
 
-use super::search::Search;
+use super::search_settings::Search;
 
 /// Files above this are not read: the skill is over its bound anyway (8 MiB in all, docs/design/decisions.md#size-of-a-skill).
 const FOLDER_READ_BYTES: u64 = 9 << 20;

@@ -9,8 +9,8 @@ use knack_skill::call::grantable_env;
 use knack_skill::model::{ActivationMode, Skill, SkillRef};
 use knack_skill::tool_env::is_operational;
 
-use super::discover::DiscoveredSources;
-use super::search::{EnvFlag, SkillFlag};
+use super::find_sources::DiscoveredSources;
+use super::search_settings::{EnvFlag, SkillFlag};
 
 /// The warnings about a snapshot of what was found.
 pub(super) fn notes(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
@@ -185,8 +185,8 @@ mod tests {
     use knack_skill::catalog::Node;
 
     use super::super::assemble::assemble;
-    use super::super::discover::{discover, discover_text};
-    use super::super::search::Search;
+    use super::super::find_sources::{discover, discover_text};
+    use super::super::search_settings::Search;
     use super::*;
 
     #[test]

@@ -10,9 +10,9 @@ use knack_skill::catalog::Node;
 use rustix::pipe::PipeFlags;
 
 use super::assemble::assemble;
-use super::discover::discover;
 use super::file_changes::{FileChanges, WatchedFiles};
-use super::search::Search;
+use super::find_sources::discover;
+use super::search_settings::Search;
 
 /// Editors write a file in several steps (truncate, write, rename): changes within this time are one reload.
 const SETTLE: Duration = Duration::from_millis(15);

@@ -465,7 +465,10 @@ async fn built(namespace: &str, entry: &SkillEntry, files: Files) -> Result<Vec<
     work.await.map_err(|error| StoreError::Failed(error.to_string()))
 }
 
-async fn with_change_timeout<T>(name: &str, work: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+async fn with_change_timeout<T>(
+    name: &str,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
     let done = tokio::time::timeout(CHANGE_TIMEOUT, work).await;
     done.unwrap_or_else(|_| {
         let text = format!(

@@ -1,4 +1,4 @@
-//! The uploaded skills of a namespace for installers ([`crate::discovery_index`]): what the caller may list, in their default versions.
+//! The uploaded skills of a namespace for installers ([`crate::installer_index`]): what the caller may list, in their default versions.
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -10,7 +10,7 @@ use knack_skill::names;
 
 use super::caller_store::CallerStore;
 use super::refusal::status_of;
-use crate::discovery_index::{HeldFiles, Refusal, Shelf, SiteSkill};
+use crate::installer_index::{HeldFiles, Refusal, Shelf, SiteSkill};
 
 /// Seconds after which to ask again for what the store cannot read at this moment.
 const RETRY_AFTER_SECONDS: u64 = 2;

@@ -21,8 +21,8 @@ use super::caller_store::CallerStore;
 use super::offered::{NamespaceShelf, of_problem};
 use super::refusal::{denied, too_many};
 use super::state::RegistryState;
-use crate::discovery_index::{FOLDER, Refusal};
 use crate::hub::auth::Caller;
+use crate::installer_index::{FOLDER, Refusal};
 
 /// Changes by the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. Each is several writes to etcd.
 pub(super) const CHANGES: Pace = Pace {

@@ -39,11 +39,11 @@ use super::request::{CHANGES, READS, answer};
 use super::state::{RegistrySettings, RegistryState};
 use super::sweep::{self, sweep};
 use crate::certificates::Certificate;
-use crate::discovery_index::Site;
 use crate::hub::auth::{AccessReviewer, Authenticator, Caller};
 use crate::hub::body::Bodies;
 use crate::hub::decoded::decoded;
 use crate::hub::watch;
+use crate::installer_index::Site;
 use crate::sources::archive::unpack_upload;
 use crate::tasks::{TaskEnded, Tasks};
 

@@ -10,7 +10,7 @@ use super::terminal;
 use crate::dev::{DiscoveredSources, Search};
 
 /// Searches paths by `discover` or a function like it, off the async runtime, and says what could not be read.
-pub(super) async fn discovered(
+pub(super) async fn find_sources(
     paths: Vec<PathBuf>,
     by: fn(&Search) -> DiscoveredSources,
 ) -> anyhow::Result<DiscoveredSources> {

@@ -1,4 +1,4 @@
-//! The skills of `knack dev` for installers ([`crate::discovery_index`]).
+//! The skills of `knack dev` for installers ([`crate::installer_index`]).
 //!
 //! Who asks is offered what a model request of his may name: the skills from files, and those that his credential
 //! uploaded. The gateway has refused foreign hosts and web pages by then.
@@ -18,7 +18,7 @@ use knack_skill::model::Skill;
 use knack_skill::names;
 
 use crate::cli::terminal;
-use crate::discovery_index::{FOLDER, HeldFiles, Refusal, Shelf, Site, SiteSkill};
+use crate::installer_index::{FOLDER, HeldFiles, Refusal, Shelf, Site, SiteSkill};
 
 /// Offers the skills of a snapshot to installers.
 #[derive(Debug, Default)]
