@@ -10,7 +10,8 @@ use super::{Data, Key};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToRunner {
-    /// Binds the runner to the owner's key; repeating it asks "are you alive".
+    /// Binds the runner to the owner's key; repeating it asks "are you alive". It is named `claim` on the wire; here it is not, since
+    /// a claim is the right to run an execution everywhere else.
     #[serde(rename = "claim")]
     Bind(Bind),
     /// Builds the sandbox and starts the interpreter ahead.
@@ -25,7 +26,7 @@ pub enum ToRunner {
     Ack,
 }
 
-/// `claim`: the first key binds; the runner answers each `claim` with `claimed`, authenticated with the key that is bound.
+/// The frame `claim`: the first key binds; the runner answers each with the frame `claimed`, authenticated with the key that is bound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bind {
     /// Known to this owner alone, and used for this runner alone.

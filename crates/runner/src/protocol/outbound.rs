@@ -14,7 +14,7 @@ pub const KILL_BOUND_MS: u64 = 10_000;
 pub enum FromRunner {
     /// The runner lives (at boot, and to a `claim` of another protocol), or the sandbox is ready (answer to `start`).
     Ready(Ready),
-    /// Answers `claim`.
+    /// Answers the frame `claim`.
     #[serde(rename = "claimed")]
     Bound(Bound),
     /// The run begins; only from here on the execution counts as run.
@@ -104,7 +104,7 @@ pub enum LandlockState {
     NotEnforced,
 }
 
-/// `claimed`.
+/// The frame `claimed`: the runner is bound to the key that it proves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
     /// The protocol of the conversation: the newest that both sides speak.

@@ -118,15 +118,13 @@ impl Session {
         }
         // The sender of the line is unknown, so nothing of it goes into the log, not even the parser's error about it.
         let message = match found {
-            Ok(Ok(_)) => "the runner is not bound",
-            Ok(Err(_)) => "not a frame of protocol 3, whose first is `claim` with a key",
-            Err(_) => "the line is too long",
+            Ok(Ok(_)) => "the runner is not bound".to_owned(),
+            Ok(Err(_)) => format!("not a frame of protocol {PROTOCOL}, whose first is `claim` with a key"),
+            Err(_) => "the line is too long".to_owned(),
         };
         if self.strangers < MAX_STRANGERS {
             self.strangers += 1;
-            self.send_frame(&FromRunner::Rejected(Rejected {
-                message: message.to_owned(),
-            }));
+            self.send_frame(&FromRunner::Rejected(Rejected { message }));
         }
     }
 
