@@ -20,7 +20,7 @@ use super::image::{Reference, is_index, of_platform, platform_word, platforms, w
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::reach::guard_of;
-use super::registry::{Access, Registry};
+use super::registry::{Access, ImageRegistry};
 use crate::counted::counted;
 use crate::packages::{
     BaseInterpreter, BuildError, BuildLimits, Builder, BuiltEnvironment, EnvironmentInfo, NpmIndex, Store, Uv,
@@ -104,13 +104,14 @@ async fn build_one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     }
     let anonymous = Credentials::default();
     let base_credentials = if is_listed { &credentials } else { &anonymous };
-    let mut from = Registry::new((&base, Access::Pull), base_credentials, args.plain_http, &roots).map_err(refused)?;
+    let mut from =
+        ImageRegistry::new((&base, Access::Pull), base_credentials, args.plain_http, &roots).map_err(refused)?;
     if !is_listed {
         let named = args.base_repositories.iter().chain([&args.repository]);
         let guard = guard_of(named.map(String::as_str), args.plain_http);
         from = from.guarded(guard, &roots).map_err(refused)?;
     }
-    let to = Registry::new((&target, Access::PullPush), &credentials, args.plain_http, &roots).map_err(refused)?;
+    let to = ImageRegistry::new((&target, Access::PullPush), &credentials, args.plain_http, &roots).map_err(refused)?;
     // Before the installation: an environment that cannot be pushed need not be built.
     let base = Parts::of(&from, &base.version, architecture()).await;
     let base = base.map_err(|error| refused(if is_listed { error } else { unlisted(&error) }))?;
@@ -211,7 +212,7 @@ struct Parts {
 
 impl Parts {
     /// The image for an architecture. Errors: those of the registry, and an image that is for others only.
-    async fn of(registry: &Registry, version: &str, architecture: &str) -> Result<Self, RegistryError> {
+    async fn of(registry: &ImageRegistry, version: &str, architecture: &str) -> Result<Self, RegistryError> {
         let (mut manifest, mut kind) = registry.manifest(version).await?;
         if is_index(&manifest) {
             let digest = of_platform(&manifest, architecture).map(str::to_owned);
@@ -230,7 +231,7 @@ impl Parts {
 }
 
 /// The error of an image that has nothing for this architecture: packages of this machine on top of it would not run.
-fn other_platform(registry: &Registry, version: &str, architecture: &str, has: &[String]) -> RegistryError {
+fn other_platform(registry: &ImageRegistry, version: &str, architecture: &str, has: &[String]) -> RegistryError {
     let has = if has.is_empty() {
         "no platform that it names".to_owned()
     } else {
@@ -253,8 +254,8 @@ fn architecture() -> &'static str {
 /// Pushes the base with the layer on top; returns the digest of the new image.
 async fn push(
     base: &Parts,
-    from: &Registry,
-    to: &Registry,
+    from: &ImageRegistry,
+    to: &ImageRegistry,
     layer: &Layer,
     file: &Path,
 ) -> Result<String, RegistryError> {
@@ -267,7 +268,7 @@ async fn push(
                 "the sandbox image has a layer without digest or size".to_owned(),
             ));
         };
-        to.take(digest, size, from).await?;
+        to.copy_blob(digest, size, from).await?;
     }
     to.push_file(&layer.digest, layer.size, file).await?;
     let config = config.to_string().into_bytes();

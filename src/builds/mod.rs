@@ -34,5 +34,5 @@ pub use credentials::{Credentials, RegistryError};
 pub use image::Reference;
 pub use job::{AUTHORITIES_MAX_BYTES, BuilderSettings};
 pub use outcome::Outcome;
-pub use registry::{Access, Registry};
+pub use registry::{Access, ImageRegistry};
 pub use serve::{ServeSettings, serve};

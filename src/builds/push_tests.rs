@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{Parts, push, refused};
 use crate::builds::image::Reference;
 use crate::builds::layer::Layer;
-use crate::builds::{Access, Credentials, Registry};
+use crate::builds::{Access, Credentials, ImageRegistry};
 
 /// The registry: what it refuses for want of room, and the calls that it had.
 #[derive(Clone)]
@@ -70,7 +70,7 @@ async fn a_registry_without_room_is_named_and_gets_no_manifest_of_what_is_missin
         let server = tokio::spawn(async move { axum::serve(listener, server).await });
 
         let to = Reference::parse(&format!("{host}/team/made:dev")).unwrap();
-        let to = Registry::new(
+        let to = ImageRegistry::new(
             (&to, Access::PullPush),
             &Credentials::default(),
             true,
@@ -198,7 +198,7 @@ async fn pushed(reads_base: bool, failures: &[(&'static str, StatusCode)]) -> (V
     let server = tokio::spawn(async move { axum::serve(listener, server).await });
     let open = |name: &str, access| {
         let of = Reference::parse(&format!("{host}/team/{name}:dev")).unwrap();
-        Registry::new((&of, access), &Credentials::default(), true, &Roots::default()).unwrap()
+        ImageRegistry::new((&of, access), &Credentials::default(), true, &Roots::default()).unwrap()
     };
     let (from, to) = (open("base", Access::Pull), open("made", Access::PullPush));
     let base = Parts {

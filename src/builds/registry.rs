@@ -47,7 +47,7 @@ pub enum Access {
 
 /// A registry, for one repository; with its token after the first challenge.
 #[derive(Debug)]
-pub struct Registry {
+pub struct ImageRegistry {
     client: Client,
     base: Url,
     host: String,
@@ -72,7 +72,7 @@ struct Authorization {
 struct Unanswered {
     error: RegistryError,
     /// Whether the same call may be answered later.
-    passes: bool,
+    is_transient: bool,
     /// The pause that was asked for.
     pause: Option<Duration>,
 }
@@ -83,7 +83,7 @@ impl From<Unanswered> for RegistryError {
     }
 }
 
-impl Registry {
+impl ImageRegistry {
     /// The registry of a repository, whose certificate is checked against these authorities. Errors: its name cannot be an address, or there is no client.
     pub fn new(
         (of, access): (&Reference, Access),
@@ -147,7 +147,7 @@ impl Registry {
     }
 
     /// Whether the repository has a blob.
-    pub async fn has(&self, digest: &str) -> Result<bool, RegistryError> {
+    pub async fn has_blob(&self, digest: &str) -> Result<bool, RegistryError> {
         let url = self.url(&format!("blobs/{digest}"))?;
         let response = self.ask(|| self.client.head(url.clone())).await?;
         if response.status() == StatusCode::NOT_FOUND {
@@ -159,8 +159,8 @@ impl Registry {
     }
 
     /// Copies a blob from another repository: within one registry by mounting, else byte for byte.
-    pub async fn take(&self, digest: &str, size: u64, from: &Self) -> Result<(), RegistryError> {
-        if self.has(digest).await? {
+    pub async fn copy_blob(&self, digest: &str, size: u64, from: &Self) -> Result<(), RegistryError> {
+        if self.has_blob(digest).await? {
             return Ok(());
         }
         let location = match self.mount(digest, from).await {
@@ -212,7 +212,7 @@ impl Registry {
 
     /// Pushes a file as a blob.
     pub async fn push_file(&self, digest: &str, size: u64, file: &Path) -> Result<(), RegistryError> {
-        if self.has(digest).await? {
+        if self.has_blob(digest).await? {
             return Ok(());
         }
         let body = async || {
@@ -225,7 +225,7 @@ impl Registry {
 
     /// Pushes bytes as a blob.
     pub async fn push_bytes(&self, digest: &str, bytes: Vec<u8>) -> Result<(), RegistryError> {
-        if self.has(digest).await? {
+        if self.has_blob(digest).await? {
             return Ok(());
         }
         let bytes = Bytes::from(bytes);
@@ -405,7 +405,7 @@ impl Registry {
         if !status.is_success() {
             return Err(Unanswered {
                 error: self.error(&format!("its token server answers {status}{}", self.advice(status))),
-                passes: is_passing(status),
+                is_transient: is_transient(status),
                 pause: retry_after(response.headers()),
             });
         }
@@ -505,7 +505,7 @@ impl Registry {
         };
         Unanswered {
             error: self.error(&format!("{part}{what}")),
-            passes: true,
+            is_transient: true,
             pause: None,
         }
     }
@@ -515,7 +515,7 @@ impl Registry {
 const fn lasting(error: RegistryError) -> Unanswered {
     Unanswered {
         error,
-        passes: false,
+        is_transient: false,
         pause: None,
     }
 }
@@ -529,7 +529,7 @@ enum Mounted {
 }
 
 /// Statuses of a registry that is limited or restarts.
-fn is_passing(status: StatusCode) -> bool {
+fn is_transient(status: StatusCode) -> bool {
     matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS
@@ -541,8 +541,8 @@ fn is_passing(status: StatusCode) -> bool {
 
 fn may_pass(answer: &Result<Response, Unanswered>) -> bool {
     match answer {
-        Ok(response) => is_passing(response.status()),
-        Err(unanswered) => unanswered.passes,
+        Ok(response) => is_transient(response.status()),
+        Err(unanswered) => unanswered.is_transient,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Indexes and a registry of images behind the certificate of a private authority: refused with what is wrong, and reached once
 //! the authority is named.
 
-use knack::builds::{Access, Credentials, Reference, Registry};
+use knack::builds::{Access, Credentials, ImageRegistry, Reference};
 use knack::packages::BuildLimits;
 use knack_packages::State;
 use knack_trust::Roots;
@@ -68,7 +68,7 @@ async fn the_registry_of_images_is_reached_by_the_authority_that_is_named() {
     let name = format!("{}/team/sandbox:1", server.url.replace("https://", ""));
     let image = Reference::parse(&name).unwrap();
     let ask = async |roots: &Roots| {
-        let registry = Registry::new((&image, Access::Pull), &Credentials::default(), false, roots).unwrap();
+        let registry = ImageRegistry::new((&image, Access::Pull), &Credentials::default(), false, roots).unwrap();
         registry.manifest("1").await
     };
     let refused = ask(&Roots::default()).await.unwrap_err().to_string();
