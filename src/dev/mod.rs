@@ -67,7 +67,7 @@ use knack_execution::{Capabilities, Executor, Language};
 use knack_gateway::catalog::{LastGood, LiveCatalog, ReportLevel, RuntimeSettings, Snapshot};
 use knack_gateway::files::user_files::{Bounds, Clock, UserFiles};
 use knack_gateway::files::{FILES_FOLDER_REFUSED, FILES_QUOTA_BYTES, FileStore, private};
-use knack_gateway::http_server::budget::{BodyTimes, Requests};
+use knack_gateway::http_server::budget::{BodyTimes, RequestMemory};
 use knack_gateway::http_server::server;
 use knack_gateway::model_calls::inject::Materials;
 use knack_gateway::model_calls::turn_store::{TURNS_DEV_BYTES, TurnStore};
@@ -214,7 +214,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         turn_store: TurnStore::new(args.record_store_mib << 20),
         secret: Arc::new(secret(uploads.as_deref()).into()),
         replicas: None,
-        requests: Requests::new(&MemoryBudget::of_process(), BodyTimes::default()),
+        requests: RequestMemory::new(&MemoryBudget::of_process(), BodyTimes::default()),
         metrics,
         recent: Arc::default(),
         tracer: tracer.clone(),

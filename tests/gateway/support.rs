@@ -11,7 +11,7 @@ use knack_gateway::callers::caller::CallerSecret;
 use knack_gateway::callers::client_auth::ClientAccess;
 use knack_gateway::files::FileStore;
 use knack_gateway::files::user_files::{Bounds as FileBounds, Clock, UserFiles};
-use knack_gateway::http_server::budget::{BodyTimes, Requests};
+use knack_gateway::http_server::budget::{BodyTimes, RequestMemory};
 use knack_gateway::http_server::server::{self, BOUNDS, Service, Stopping};
 use knack_gateway::model_calls::inject::Materials;
 use knack_gateway::model_calls::turn_store::TurnStore;
@@ -246,7 +246,7 @@ pub(crate) async fn start(options: Start) -> Running {
         turn_store: TurnStore::new(4 << 20),
         secret,
         replicas: None,
-        requests: Requests::new(&options.memory, options.times),
+        requests: RequestMemory::new(&options.memory, options.times),
         metrics: Metrics::default(),
         recent: Arc::default(),
         tracer: Tracer::off(),

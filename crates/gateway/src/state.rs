@@ -15,7 +15,7 @@ use crate::callers::tenants::{ServedCatalog, Tenant};
 use crate::catalog::remote::CatalogAge;
 use crate::catalog::{LiveCatalog, Snapshot};
 use crate::files::user_files::UserFiles;
-use crate::http_server::budget::Requests;
+use crate::http_server::budget::RequestMemory;
 use crate::model_calls::inject::Materials;
 use crate::model_calls::turn_store::{KeyedHash, TurnStore};
 use crate::providers::upstream::Upstreams;
@@ -77,7 +77,7 @@ pub struct Gateway {
     /// The injected plan, in wire form.
     pub materials: Materials,
     /// The memory budget of requests.
-    pub requests: Requests,
+    pub requests: RequestMemory,
     /// Metrics.
     pub metrics: Metrics,
     /// The last requests.

@@ -40,7 +40,7 @@ use crate::callers::client_auth::{ClientAccess, ClientAuth};
 use crate::callers::tenants::Tenants;
 use crate::catalog::{LiveCatalog, ReportLevel, RuntimeSettings, Snapshot, remote};
 use crate::files::{FILES_FOLDER_REFUSED, FILES_QUOTA_BYTES, FileStore};
-use crate::http_server::budget::{BodyTimes, Requests};
+use crate::http_server::budget::{BodyTimes, RequestMemory};
 use crate::http_server::probing::GatewayProbes;
 use crate::http_server::server;
 use crate::model_calls::inject::Materials;
@@ -189,7 +189,7 @@ fn assemble(
 ) -> anyhow::Result<GatewayTasks> {
     let metrics = Metrics::default();
     let on_change = on_change(&metrics, upstreams.clone());
-    let requests = Requests::new(&MemoryBudget::of_process(), BodyTimes::default());
+    let requests = RequestMemory::new(&MemoryBudget::of_process(), BodyTimes::default());
     let blobs = remote::Blobs::new(requests.content());
     let folder = args.catalog_dir.clone();
     let followed = follows.then(|| remote::follow(client.clone(), runtime.clone(), blobs.clone(), folder, on_change));
@@ -264,7 +264,7 @@ fn link(
     client: &HubClient,
     runtime: &RuntimeName,
     secret: &Arc<CallerSecret>,
-    requests: &Requests,
+    requests: &RequestMemory,
     metrics: &Metrics,
 ) -> anyhow::Result<(Arc<Replicas>, LinkTasks)> {
     Replicas::link(

@@ -8,7 +8,7 @@ use crate::Gateway;
 use crate::callers::caller::CallerSecret;
 use crate::catalog::LiveCatalog;
 use crate::files::user_files::{RemoteFiles, UserFiles};
-use crate::http_server::budget::Requests;
+use crate::http_server::budget::RequestMemory;
 use crate::replicas::Replicas;
 use crate::runs::execution_reporter::{ReportSender, Reports};
 use crate::skills_api::registry_relay::Relay;
@@ -64,7 +64,7 @@ impl RegistryLinks {
 pub(super) fn files_of_registry(
     args: &ServeArgs,
     replicas: Option<&Arc<Replicas>>,
-    requests: &Requests,
+    requests: &RequestMemory,
 ) -> anyhow::Result<Option<Arc<UserFiles>>> {
     let client = args.registry_client("--files-registry", args.files_registry.as_ref());
     let client = or_ignored("KNACK_FILES_REGISTRY", client, || None)?;

@@ -7,7 +7,7 @@ use knack_execution::{InputFile, Limits, OutputFile};
 use knack_skill::call::{self, RunSpec};
 use knack_wire::request::Attachment;
 
-use crate::http_server::budget::{Holding, Requests};
+use crate::http_server::budget::{Holding, RequestMemory};
 use crate::model_calls::turn_store::KeyedHash;
 
 /// Files that the runs of one request may make: as many as one later run may be given.
@@ -26,7 +26,7 @@ const NO_ROOM_FOR_ATTACHMENTS: &str =
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileMemory<'a> {
     /// The memory budget of requests.
-    pub requests: &'a Requests,
+    pub requests: &'a RequestMemory,
     /// The caller.
     pub caller: &'a KeyedHash,
 }
@@ -218,7 +218,7 @@ mod tests {
     use crate::http_server::budget::BodyTimes;
     use knack_memory::MemoryBudget;
 
-    fn room(requests: &Requests) -> FileMemory<'_> {
+    fn room(requests: &RequestMemory) -> FileMemory<'_> {
         FileMemory {
             requests,
             caller: &[1; 32],
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn files_are_kept_within_the_bounds_of_one_request_and_of_the_memory() {
-        let requests = |mib: usize| Requests::new(&MemoryBudget::new(mib << 20), BodyTimes::default());
+        let requests = |mib: usize| RequestMemory::new(&MemoryBudget::new(mib << 20), BodyTimes::default());
         let (large, small) = (requests(512), requests(16));
         let mut files = RequestFiles::default();
         // Replaced ones count: the answer holds them until it ends.
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn files_that_have_no_place_beside_others_stay_behind() {
-        let large = Requests::new(&MemoryBudget::new(512 << 20), BodyTimes::default());
+        let large = RequestMemory::new(&MemoryBudget::new(512 << 20), BodyTimes::default());
         let mut files = RequestFiles::default();
         let first = [made("a", 1), made("b/c", 1), made("skills/x", 1)];
         drop(files.keep(&first, room(&large)));
@@ -292,7 +292,7 @@ mod tests {
     /// A file of an earlier turn whose name a later turn gave to a folder; the later one wins.
     #[test]
     fn files_of_earlier_turns_have_one_place_each() {
-        let large = Requests::new(&MemoryBudget::new(512 << 20), BodyTimes::default());
+        let large = RequestMemory::new(&MemoryBudget::new(512 << 20), BodyTimes::default());
         let mut files = RequestFiles::default();
         let earlier = ["out", "in/x", "kept"].map(|path| (path.to_owned(), Bytes::from_static(b"1")));
         assert!(files.stage(earlier.into(), room(&large)));

@@ -31,14 +31,14 @@ const RUN_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The part of the process's memory budget that requests take.
 #[derive(Debug, Clone)]
-pub struct Requests {
+pub struct RequestMemory {
     whole: MemoryBudget,
     /// Everything but small requests.
     bulk: MemoryBudget,
     bodies: Bodies<KeyedHash>,
 }
 
-impl Requests {
+impl RequestMemory {
     /// Takes from the process's budget.
     pub fn new(process: &MemoryBudget, times: BodyTimes) -> Self {
         let quarter = process.total_bytes() / 4;
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test]
     async fn large_bodies_leave_a_quarter_to_small_requests_and_half_of_the_large_part_to_another_caller() {
-        let requests = Requests::new(&MemoryBudget::new(512 * MIB), BodyTimes::default());
+        let requests = RequestMemory::new(&MemoryBudget::new(512 * MIB), BodyTimes::default());
         let body = || Body::from(vec![b'x'; 30 * MIB]);
         let mut held = Vec::new();
         while let Ok(body) = requests.read(&A, &HeaderMap::new(), body()).await {

@@ -32,7 +32,7 @@ use crate::catalog::Snapshot;
 use crate::files::file_id;
 use crate::files::file_url::file_url;
 use crate::files::request_files::FileMemory;
-use crate::http_server::budget::Requests;
+use crate::http_server::budget::RequestMemory;
 use crate::model_calls::turn_store::KeyedHash;
 use crate::telemetry::execution_note::CallId;
 use crate::telemetry::log::RequestLog;
@@ -64,7 +64,7 @@ pub(crate) struct ToolRunner {
     /// Base of file URLs written into tool texts, if the gateway's public URL is known.
     pub public_url: Option<String>,
     /// The memory budget of files and runs.
-    pub requests: Requests,
+    pub requests: RequestMemory,
     /// Where runs are noted, if anywhere.
     pub history: Option<Arc<dyn RunHistory>>,
     /// The state that grows while the loop runs.
