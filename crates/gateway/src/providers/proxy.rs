@@ -136,7 +136,7 @@ impl ForwardedRequest {
                 request_id: RequestId::of(&parts.extensions),
                 begun: jiff::Timestamp::now(),
                 format: "proxy",
-                model: cut_copy(parts.uri.path()),
+                subject: cut_copy(parts.uri.path()),
                 ..RequestLog::default()
             },
             begun: Instant::now(),

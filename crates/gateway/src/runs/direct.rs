@@ -78,7 +78,7 @@ impl Direct<'_> {
             begun: jiff::Timestamp::now(),
             format: self.format,
             // A name that is not one of Knack's tools is text of the client, and is not logged.
-            model: self
+            subject: self
                 .plan
                 .tool(&call.name)
                 .map_or_else(String::new, |tool| tool.name.clone()),

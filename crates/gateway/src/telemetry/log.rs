@@ -26,10 +26,11 @@ pub struct RequestLog {
     pub begun: jiff::Timestamp,
     /// Wire format word, or `proxy`.
     pub format: &'static str,
-    /// An API of the gateway's own was asked: `model` says for what, and nothing was added.
+    /// An API of the gateway's own was asked: nothing was added.
     pub(crate) is_own: bool,
-    /// Model asked for.
-    pub model: String,
+    /// What it is for: the model asked for; of a call without a model its tool; of a request that is passed on its path; of an API of
+    /// the gateway's own what was asked. Logs and `knack trace` call it the model.
+    pub subject: String,
     /// Whether the client streams.
     pub stream: bool,
     /// HTTP status of the answer.
@@ -94,7 +95,7 @@ impl RequestLog {
             "{} {} {}",
             self.status,
             self.format,
-            if self.model.is_empty() { "-" } else { &self.model }
+            if self.subject.is_empty() { "-" } else { &self.subject }
         );
         if self.is_own {
             if let Some(end) = &self.end {
@@ -164,7 +165,7 @@ mod tests {
             request_id: "id".to_owned(),
             format: FILES_API,
             is_own: true,
-            model: "POST /v1/files".to_owned(),
+            subject: "POST /v1/files".to_owned(),
             status: 200,
             duration: Duration::from_millis(3),
             ..RequestLog::default()
@@ -180,7 +181,7 @@ mod tests {
         let log = RequestLog {
             request_id: "id".to_owned(),
             format: "chat",
-            model: "gpt-x".to_owned(),
+            subject: "gpt-x".to_owned(),
             status: 200,
             skills: vec!["ball (always)".to_owned()],
             listed: 2,

@@ -24,7 +24,7 @@ impl RequestLog {
         metrics.request(&self);
         console.show(&self);
         tracing::info!(
-            request_id = %self.request_id, format = self.format, model = %self.model, stream = self.stream, status = self.status,
+            request_id = %self.request_id, format = self.format, model = %self.subject, stream = self.stream, status = self.status,
             skills = ?self.skills, added_tokens = self.added_tokens, rounds = self.rounds, executions = self.executions.len(),
             duration_ms = u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX), end = self.end.as_deref().unwrap_or("answer"), "request"
         );

@@ -92,7 +92,7 @@ impl<'a> OwnRequest<'a> {
             request_id: request_id.to_owned(),
             format: self.format,
             is_own: true,
-            model: self
+            subject: self
                 .asked
                 .clone()
                 .unwrap_or_else(|| format!("{} {}", self.method, self.path)),

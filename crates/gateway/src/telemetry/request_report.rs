@@ -67,7 +67,7 @@ impl From<RequestLog> for RequestReport {
             begun: log.begun,
             took_ms: millis(log.duration),
             format: log.format.into(),
-            model: shortened(log.model),
+            model: shortened(log.subject),
             stream: log.stream,
             status: log.status,
             end: log.end.map(shortened),
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn names_of_clients_are_bounded() {
         let log = RequestLog {
-            model: "ä".repeat(1 << 20),
+            subject: "ä".repeat(1 << 20),
             skills: vec!["s".repeat(1 << 10); 1 << 10],
             ..RequestLog::default()
         };
@@ -163,7 +163,7 @@ mod tests {
     fn its_bytes_are_at_least_those_of_what_it_holds() {
         let mut log = RequestLog {
             request_id: "i".repeat(36),
-            model: "m".repeat(100),
+            subject: "m".repeat(100),
             end: Some("e".repeat(50)),
             revision: "r".repeat(12),
             skills: vec!["s".repeat(30); 3],

@@ -115,7 +115,7 @@ impl RequestTrace {
         let mut asked = ProviderRequest {
             format: active.format,
             kind: active.kind,
-            model: log.model.clone(),
+            model: log.subject.clone(),
             stream: log.stream,
             server: None,
             request: glance::RequestFacts::default(),

@@ -85,7 +85,7 @@ fn begin(sink: Option<&Arc<SpanCollector>>, parent: Option<&'static str>) -> Req
 
 fn log() -> RequestLog {
     RequestLog {
-        model: "m".to_owned(),
+        subject: "m".to_owned(),
         status: 200,
         ..RequestLog::default()
     }

@@ -23,7 +23,7 @@ pub(super) fn new_log(format: Format, request_id: String, run: Option<&RunOrigin
 /// Adds the plan of a request to its log.
 pub(super) fn describe(mut log: RequestLog, fields: &RequestFields, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
     // A client can make it as long as a body.
-    log.model = cut_copy(&fields.model);
+    log.subject = cut_copy(&fields.model);
     log.stream = fields.stream;
     log.skills = plan
         .active
