@@ -170,7 +170,12 @@ struct Fence {
 }
 
 /// Why an object failed, with its generation and its reconcile request at that time.
-type Failure = (Option<i64>, Option<String>, Verdict);
+#[derive(Debug)]
+struct Failure {
+    generation: Option<i64>,
+    requested: Option<String>,
+    verdict: Verdict,
+}
 
 /// ConfigMaps by name, each with its `resourceVersion`.
 pub(super) type Versions = Vec<(String, Option<String>)>;
@@ -213,15 +218,20 @@ impl Memory {
     /// same way.
     pub(super) fn stalled(&self, meta: &ObjectMeta) -> Option<Verdict> {
         let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        let (generation, requested, verdict) = stalled.get(meta.uid.as_deref()?)?;
-        (*generation == meta.generation && requested.as_ref() == request_of(meta)).then(|| verdict.clone())
+        let failure = stalled.get(meta.uid.as_deref()?)?;
+        let is_same = failure.generation == meta.generation && failure.requested.as_ref() == request_of(meta);
+        is_same.then(|| failure.verdict.clone())
     }
 
     /// Remembers a failure.
     pub(super) fn remember_stalled(&self, meta: &ObjectMeta, verdict: &Verdict) {
         if let Some(uid) = meta.uid.clone() {
-            let requested = request_of(meta).cloned();
-            remember(&self.stalled, uid, (meta.generation, requested, verdict.clone()));
+            let failure = Failure {
+                generation: meta.generation,
+                requested: request_of(meta).cloned(),
+                verdict: verdict.clone(),
+            };
+            remember(&self.stalled, uid, failure);
         }
     }
 
