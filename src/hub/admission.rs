@@ -7,8 +7,8 @@ use knack_api::SkillRuntime;
 use knack_api::runtime_sandbox::ModelCode;
 use knack_api::shared::Resources;
 use knack_execution::check::{is_mount_name, overlap};
-use knack_execution::conversation::large_memory;
 use knack_execution::lines::limits_from;
+use knack_execution::run_limits::address_space_for_sandbox;
 use knack_execution::{
     ExecutionId, ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory,
 };
@@ -168,7 +168,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
     let reference = skill.as_ref().map(|mounted| mounted.skill.id.clone());
     let mut limits = limits_from(&post.limits, resolved.timeout, resolved.max_timeout);
     let of_pod = resources.as_ref().unwrap_or(&resolved.resources).memory_bytes();
-    limits.memory_bytes = limits.memory_bytes.or(large_memory(of_pod));
+    limits.memory_bytes = limits.memory_bytes.or(address_space_for_sandbox(of_pod));
     let execution = ExecutionRequest {
         id,
         caller: caller.clone(),

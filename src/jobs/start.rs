@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use knack_execution::conversation::{address_space, base_environment, large_memory, millis, wire_language};
+use knack_execution::conversation::{millis, wire_language};
 use knack_execution::interpreter::image_permissions;
+use knack_execution::run_environment::base_environment;
+use knack_execution::run_limits::{address_space, address_space_for_sandbox};
 use knack_execution::{Language, Limits};
 use knack_packages::environment::EnvironmentImage;
 use knack_runner::protocol::{Interpreter, Journal, Landlock, Limits as WireLimits, Start, Watch};
@@ -66,7 +68,10 @@ pub(super) fn start_frame(resolved: &ResolvedRuntime, requirements: &PodRequirem
                 .language
                 .filter(|language| *language == Language::Python)
                 .and_then(|language| {
-                    address_space(Some(language), large_memory(requirements.resources.memory_bytes()))
+                    address_space(
+                        Some(language),
+                        address_space_for_sandbox(requirements.resources.memory_bytes()),
+                    )
                 }),
             ..WireLimits::default()
         },

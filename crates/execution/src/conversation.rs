@@ -2,7 +2,6 @@
 //!
 //! A local child process and a pod's attach stream are two transports of this one conversation.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use knack_runner::protocol::{
 
 use super::caps::{RunUsage, hold};
 use super::incoming_files::IncomingFiles;
+use super::run_limits::address_space;
 use super::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, Exit, FileError, Language, Limits, LockReport,
     Missing, OutputFile, Program, SkillMount, StartKind, Stream, Timings, WorkingDirectory,
@@ -23,29 +23,6 @@ use super::{
 /// How much later than the runner the executor ends a run: after the runner has given up killing, and collecting files
 /// takes up to a second. Only a runner that hangs meets it.
 pub const DEADLINE_MARGIN: Duration = Duration::from_millis(KILL_BOUND_MS + 3000);
-
-/// Address space of runs other than node's, bytes: a stop for allocations between two looks of the runner's memory
-/// watch; thread stacks and arenas of CPython reserve far less.
-const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
-
-/// The name of every run's user. Its uid has no account, and `getpass.getuser` asks these variables before it looks for one.
-const USER_NAME: &str = "knack";
-
-/// The environment of every run, besides what the runner sets (`HOME`, `TMPDIR`, `KNACK_WORK_DIR`) and granted values.
-pub fn base_environment(path: &str) -> BTreeMap<String, String> {
-    [
-        ("PATH", path),
-        ("LANG", "C.UTF-8"),
-        ("LOGNAME", USER_NAME),
-        ("USER", USER_NAME),
-        // Skill folders are read-only.
-        ("PYTHONDONTWRITEBYTECODE", "1"),
-        // Commands are started without `-I`: no module of a home directory, not even of an empty one.
-        ("PYTHONNOUSERSITE", "1"),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into()
-}
 
 /// Something that carries frames to a runner and back.
 pub trait Transport: Send {
@@ -445,59 +422,11 @@ pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
-/// Address space of a run whose program is not node, bytes.
-pub const fn address_space(language: Option<Language>, asked: Option<u64>) -> Option<u64> {
-    match (language, asked) {
-        (Some(Language::Node), _) => None,
-        (_, Some(asked)) => Some(asked),
-        (_, None) => Some(ADDRESS_SPACE_BYTES),
-    }
-}
-
-/// The address space to ask for in a sandbox with more memory than runs have address space without asking: else nothing could use it.
-pub const fn large_memory(bytes: u64) -> Option<u64> {
-    if bytes > ADDRESS_SPACE_BYTES { Some(bytes) } else { None }
-}
-
-/// What a run asks for in a sandbox whose memory is watched: at that limit the watch is enough, and an address space of the same
-/// size would only break programs that map much.
-pub fn below_watch(asked: Option<u64>, watched: u64) -> Option<u64> {
-    asked.filter(|asked| *asked < watched).or(large_memory(watched))
-}
-
 #[cfg(test)]
 mod tests {
     use knack_runner::fixture::mk_result;
 
     use super::*;
-
-    #[test]
-    fn a_run_that_may_have_all_memory_is_limited_by_the_watch_alone() {
-        for (asked, watched, expected) in [
-            (None, 1 << 29, None),
-            (Some(1 << 28), 1 << 29, Some(1 << 28)),
-            (Some(1 << 29), 1 << 29, None),
-            (Some(1 << 33), 1 << 33, Some(1 << 33)),
-            (None, 1 << 33, Some(1 << 33)),
-        ] {
-            assert_eq!(below_watch(asked, watched), expected, "{asked:?} {watched}");
-        }
-    }
-
-    #[test]
-    fn a_run_has_the_address_space_that_is_asked_for() {
-        let python = Some(Language::Python);
-        for (language, asked, expected) in [
-            (python, None, Some(ADDRESS_SPACE_BYTES)),
-            (None, Some(1 << 28), Some(1 << 28)),
-            (python, Some(8 << 30), Some(8 << 30)),
-            (Some(Language::Node), Some(1 << 28), None),
-        ] {
-            assert_eq!(address_space(language, asked), expected, "{language:?} {asked:?}");
-        }
-        assert_eq!(large_memory(8 << 30), Some(8 << 30));
-        assert_eq!(large_memory(512 << 20), None);
-    }
 
     /// Only what the program itself is the reason for is a mistake of the caller, which no other sandbox is tried for.
     #[test]

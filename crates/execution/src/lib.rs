@@ -38,6 +38,10 @@ pub mod records;
 pub mod remote;
 mod request;
 mod result;
+#[cfg(all(target_os = "linux", feature = "runner"))]
+pub mod run_environment;
+#[cfg(all(target_os = "linux", feature = "runner"))]
+pub mod run_limits;
 
 pub use clock::now;
 pub use disabled::DisabledExecutor;

@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::check::check;
-use super::super::conversation::{RunEnd, below_watch, wire_program};
+use super::super::conversation::{RunEnd, wire_program};
 use super::super::environments::{Environment, Environments};
 use super::super::interpreter;
 use super::super::queue::Queue;
 use super::super::records::{Claim, Outcome, Records, Run, Waiter};
+use super::super::run_limits::below_watch;
 use super::super::{
     Capabilities, DisabledExecutor, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult,
     Executor, Language, LockReport, Missing, Program, StartKind, now,

@@ -15,11 +15,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::super::conversation::{
-    Transport, address_space, base_environment, large_memory, lock_report, locks_missing, millis, wire_language,
-};
+use super::super::conversation::{Transport, lock_report, locks_missing, millis, wire_language};
 use super::super::environments::Environment;
 use super::super::interpreter::{Interpreter, PROGRAM_DIRECTORIES, PathPermissions, base_permissions};
+use super::super::run_environment::base_environment;
+use super::super::run_limits::{address_space, address_space_for_sandbox};
 use super::super::{ExecutionError, Language, Limits, LockReport};
 use super::kind::SandboxKind;
 use super::settings::LocalSettings;
@@ -198,7 +198,10 @@ impl Blueprint {
         let interpreter = kind.language.and_then(|language| self.interpreters.get(&language));
         let mut limits = self.limits.clone();
         if kind.language == Some(Language::Python) {
-            limits.address_space_bytes = address_space(kind.language, self.watch.memory_bytes.and_then(large_memory));
+            limits.address_space_bytes = address_space(
+                kind.language,
+                self.watch.memory_bytes.and_then(address_space_for_sandbox),
+            );
         }
         let (mut execute, mut environment) = (texts(&self.permissions.execute), self.environment.clone());
         if let Some(packages) = &kind.environment {

@@ -5,8 +5,8 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use knack_execution::conversation::base_environment;
 use knack_execution::interpreter::{PathPermissions, image_permissions};
+use knack_execution::run_environment::base_environment;
 use knack_runner::protocol::{
     Area, Cwd, Data, Decoder, Exit, Files, FromRunner, Incoming, Key, Landlock, Language, Limits, OutputStream,
     OwnerLink, PIECE_BYTES, Program, Run, StagedFile, Start, ToRunner, Watch,
