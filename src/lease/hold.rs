@@ -64,9 +64,9 @@ impl LeaseSettings {
             address: None,
             owner: None,
             annotations: BTreeMap::new(),
-            duration: Duration::from_secs(15),
-            interval: Duration::from_secs(3),
-            standby: Duration::from_secs(3),
+            duration: USUAL_DURATION,
+            interval: USUAL_INTERVAL,
+            standby: USUAL_INTERVAL,
             look_request: LookRequest::default(),
             spread: None,
             wanted: None,
@@ -84,6 +84,12 @@ impl LeaseSettings {
             .map_or(Precedence::First, |spread| spread.turn(gone))
     }
 }
+
+/// How long a Lease holds without a renewal: as long as those of Kubernetes' own components.
+const USUAL_DURATION: Duration = Duration::from_secs(15);
+
+/// Pause between renewals, and between a standby's reads: a holder has four more tries if one fails.
+const USUAL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Shortest pause between two reads of a Lease that another process holds, however many requests arrive.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);

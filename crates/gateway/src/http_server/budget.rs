@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_serving::bodies::{BODY_MAX_BYTES, Bodies, BodyBudget};
+use knack_vocabulary::defaults::QUEUE_TIMEOUT;
 
 use crate::model_calls::turn_store::KeyedHash;
 pub use knack_serving::bodies::{BodyError, BodyTimes, HeldBody, Holding};
@@ -27,7 +28,7 @@ const CONTENT_QUARTERS: usize = 1;
 /// Bytes of the part for large bodies that a caller may take at least: one body of the largest size with its copy.
 const CALLER_LEAST_BYTES: usize = 2 * BODY_MAX_BYTES;
 /// How long a run waits for room: as long as a call waits for a permit in the usual queue.
-const RUN_PATIENCE: Duration = Duration::from_secs(30);
+const RUN_PATIENCE: Duration = QUEUE_TIMEOUT;
 
 /// The part of the process's memory budget that requests take.
 #[derive(Debug, Clone)]
