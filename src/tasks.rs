@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_of_a_task_is_told_with_its_name() {
+    async fn end_of_a_task_is_reported_with_its_name() {
         let mut tasks = Tasks::default();
         tasks.spawn("waits", std::future::pending());
         tasks.spawn_finite("reads once", async {});

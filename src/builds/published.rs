@@ -170,9 +170,9 @@ impl Published {
         Ok(())
     }
 
-    /// What the watches of a cluster would tell.
+    /// Sets what the watches of a cluster would list.
     #[cfg(test)]
-    pub(super) fn told(&self, lines: Option<Lines>, rules: Option<Rules>) {
+    pub(super) fn set_listed(&self, lines: Option<Lines>, rules: Option<Rules>) {
         self.statuses.standing.set(lines);
         self.role.standing.set(rules);
     }

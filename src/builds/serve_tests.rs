@@ -245,7 +245,7 @@ async fn look(cluster: &SharedCluster, server: &Server, past: &mut BuildState) -
     };
     let role: Option<Role> = role.map(|role| serde_json::from_value(role).unwrap());
     let rules = role.map(|role| role.rules.unwrap_or_default());
-    server.published.told(lines, rules);
+    server.published.set_listed(lines, rules);
     server.reconcile(past).await
 }
 
@@ -433,7 +433,7 @@ async fn a_role_that_is_refused_keeps_no_status_from_being_known() {
 }
 
 #[tokio::test]
-async fn nothing_is_decided_before_the_watches_have_told_what_stands() {
+async fn decides_only_after_first_lists() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 1);
     let mut past = BuildState::default();

@@ -400,7 +400,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_undelivered_version_is_told_once_for_each_cause() {
+    fn undelivered_version_is_reported_once_per_cause() {
         let memory = Memory::default();
         assert!(memory.first_report("u", 1, "no ConfigMap"));
         assert!(!memory.first_report("u", 1, "no ConfigMap"));

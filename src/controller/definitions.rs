@@ -68,7 +68,7 @@ mod tests {
     use crate::controller::fixture;
 
     #[tokio::test]
-    async fn the_reason_that_holds_now_is_told() {
+    async fn current_reason_is_reported() {
         let code = Arc::new(AtomicU16::new(403));
         let answered = Arc::clone(&code);
         let (address, _) = fixture::start(move |_, path, _| {

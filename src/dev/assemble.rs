@@ -453,7 +453,7 @@ spec:
     }
 
     #[test]
-    fn a_skill_that_asks_for_more_than_its_runtime_has_is_served_and_told() {
+    fn skill_that_asks_for_more_than_its_runtime_has_is_served_with_a_warning() {
         let skill = |sandbox: &str| {
             format!(
                 "apiVersion: knack.dev/v1alpha1

@@ -509,7 +509,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_searched_and_what_is_too_deep_is_told() {
+    fn json_is_searched_and_folders_that_are_too_deep_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let object = r#"{"apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "a"}, "spec": {"source": {"inline": {"files": {"SKILL.md": "x"}}}}}"#;
@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_skill_is_told_by_what_it_is() {
+    fn path_that_is_no_skill_is_reported_with_its_kind() {
         let folder = tempfile::tempdir().unwrap();
         let skill = "---\nname: x\ndescription: d\n---\nB\n";
         let broken = "apiVersion: knack.dev/v1alpha1\nkind: [\n";

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_of_activation_and_pins_of_nobody_are_told() {
+    fn activation_limits_and_pins_without_a_skill_are_reported() {
         let told = |runtime: &str, reports_pins: bool| {
             let text = format!(
                 "apiVersion: knack.dev/v1alpha1
@@ -239,7 +239,7 @@ spec:
     }
 
     #[test]
-    fn activation_above_the_default_of_a_cluster_is_told_of_manifests_without_a_runtime() {
+    fn activation_above_the_cluster_default_is_reported_without_a_runtime() {
         let told = |mode: &str| {
             let text = format!(
                 "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: word}}\nspec:\n  activation: {{mode: {mode}}}\n  \
@@ -266,7 +266,7 @@ spec:
     }
 
     #[test]
-    fn values_that_tools_ask_for_in_vain_and_flags_that_no_tool_asks_for_are_told() {
+    fn missing_values_and_unused_flags_are_reported() {
         let document = "---\nname: word\ndescription: d\ntool_env: [REGION]\ntools:\n  - name: rain\n    description: d\n    \
                         command: [python3, rain.py]\n    env: [TOKEN, TZ]\n---\nx\n";
         let folder = tempfile::tempdir().unwrap();

@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn who_names_a_skill_that_is_not_served_is_told_what_concerns_it() {
+    fn unserved_skill_is_explained_to_those_who_may_see_it() {
         let skill = |ready: serde_json::Value| -> Skill {
             let conditions = if ready.is_null() {
                 serde_json::json!([])

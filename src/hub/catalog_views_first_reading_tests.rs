@@ -66,7 +66,7 @@ async fn a_replica_has_not_started_before_it_has_the_content_of_the_listed_skill
 /// Views are looked at before a start is over, by requests for content. The one that the first catalog is made of is newer than
 /// these: a start is not over between the moment that content is known and the note that says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_start_is_over_once_the_views_are_told_of_the_last_content() {
+async fn start_ends_after_views_have_the_last_content() {
     let cluster = Cluster::start().await;
     cluster.silent.send_replace(true);
     let skill = cluster.deliver("a", "one", &json!({}));

@@ -80,7 +80,7 @@ async fn content_that_many_ask_for_at_once_is_read_once() {
 }
 
 #[tokio::test]
-async fn content_without_room_is_told_to_come_again() {
+async fn content_without_room_is_refused_with_a_retry() {
     let memory = MemoryBudget::new(BUDGET);
     let cluster = Cluster::within(&memory).await;
     for namespace in ["a", "b"] {

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_a_judgement_overtakes_is_told_what_was_judged() {
+    async fn request_that_a_judgement_overtakes_gets_its_outcome() {
         let executors = executors();
         let (metrics, ready) = (Metrics::default(), Arc::new(judged("True", "")));
         executors.settle(&[Arc::clone(&ready)], &Fences::default(), &metrics);

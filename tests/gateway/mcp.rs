@@ -330,7 +330,7 @@ async fn web_pages_and_other_methods_are_refused() {
 
 /// What the transport refuses is JSON-RPC, too, so that clients can read why.
 #[tokio::test]
-async fn what_is_no_request_is_refused_in_json_rpc() {
+async fn body_that_is_no_request_is_refused_in_json_rpc() {
     let knack = running().await;
     let base = || request(&knack, "tools/list", &json!({}));
     let large = json!({"name": "run_code", "arguments": {"code": "#".repeat(5 << 20)}});

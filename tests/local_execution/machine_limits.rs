@@ -43,7 +43,7 @@ async fn tighter_limits_of_the_machine_hold_in_a_run() {
 
 /// Whichever descriptor is the first one too many, the error says which limit to raise.
 #[tokio::test]
-async fn too_few_open_files_are_told_by_the_limit_to_raise() {
+async fn too_few_open_files_name_the_limit_to_raise() {
     let folder = tempfile::tempdir().unwrap();
     let mut refused = 0;
     for files in 8..=24 {

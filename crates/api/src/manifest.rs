@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_type_is_told_what_to_write() {
+    fn value_of_another_type_is_refused_with_what_to_write() {
         for (text, expected) in [
             (
                 skill("activation: Always"),

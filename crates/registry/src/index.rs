@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_index_of_this_version_is_refused_by_name() {
+    fn unusable_index_is_refused_by_name() {
         let entry = |kind: &str, url: &str| json!({"name": "w", "type": kind, "url": url, "digest": "sha256:0"});
         for (index, part) in [
             (json!({"skills": 1}), "no index of skills"),

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_nobody_serves_is_told_in_the_shape_of_its_api() {
+    fn unknown_path_is_answered_in_the_shape_of_its_api() {
         let mut anthropic = HeaderMap::new();
         anthropic.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
         let plain = HeaderMap::new();

@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_provider_would_refuse_is_told_with_its_place() {
+    fn schema_that_a_provider_would_refuse_is_reported_with_its_place() {
         for (schema, expected) in [
             (
                 json!({"type": "object", "properties": {"x": {"type": "bogus"}}, "required": ["x"]}),

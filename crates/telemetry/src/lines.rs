@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_stops_blocks_nobody_and_is_told_what_it_missed() {
+    fn reader_that_stops_blocks_nobody_and_learns_what_it_missed() {
         let out = Stopped::default();
         let stopped = out.reader.lock().unwrap();
         let (mut lines, guard) = LineWriter::start(out.clone(), |count| format!("({count} left out)")).unwrap();

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_suspended_runtime_serves_nothing_and_its_skills_are_told() {
+    fn suspended_runtime_serves_nothing_and_its_skills_are_reconciled() {
         let skill = |reason: &str, accepted: bool| -> Skill {
             serde_json::from_value(json!({
                 "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "metadata": {"name": "word", "namespace": "n"},

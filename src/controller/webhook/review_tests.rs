@@ -120,7 +120,7 @@ fn review_without_opted_in_new_pod_is_allowed_unchanged() {
 }
 
 #[test]
-fn what_is_no_review_is_refused_with_a_reason() {
+fn body_that_is_no_review_is_refused_with_a_reason() {
     let deep = [vec![b'['; 100_000], vec![b']'; 100_000]].concat();
     let of = |text: &str| text.as_bytes().to_vec();
     for (body, reason) in [

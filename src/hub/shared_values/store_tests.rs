@@ -164,7 +164,7 @@ async fn a_follower_gets_existing_values_and_new_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cancellation_is_told_to_those_who_listen_and_takes_no_room() {
+async fn cancellation_reaches_listeners_and_takes_no_room() {
     let (whole, store) = store();
     let mine = owner("team/app/u", "run/default");
     store.put(&mine, value(1, &[10]), bytes(3)).unwrap();

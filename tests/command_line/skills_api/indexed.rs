@@ -201,7 +201,7 @@ async fn what_an_index_must_not_do_is_refused_and_nothing_is_installed() {
 }
 
 #[tokio::test]
-async fn what_is_no_index_is_a_502() {
+async fn answer_that_is_no_index_is_a_502() {
     for path in [
         "/page.json",
         "/list.json",

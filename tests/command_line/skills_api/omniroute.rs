@@ -262,7 +262,7 @@ async fn what_is_anothers_is_missing_and_what_is_of_all_is_changed_in_its_files(
 
 /// One tool that a provider refuses would end every request of its caller.
 #[tokio::test]
-async fn what_is_no_schema_of_a_tool_is_repaired() {
+async fn invalid_tool_schema_is_repaired() {
     let served = Served::start(SCRIPT, &[]).await;
     for (at, schema) in [
         json!({"a": 5}),

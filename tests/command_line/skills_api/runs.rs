@@ -197,7 +197,7 @@ async fn a_run_has_the_tools_of_its_skill() {
 }
 
 #[tokio::test]
-async fn a_model_that_does_not_answer_is_told_without_its_words() {
+async fn model_that_does_not_answer_is_reported_without_its_words() {
     let skills: Vec<(String, String)> = ["breaks", "ends", "refused"]
         .iter()
         .map(|name| {

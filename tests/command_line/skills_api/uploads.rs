@@ -90,7 +90,7 @@ async fn of_a_hundred_uploads_at_once_none_is_lost() {
 }
 
 #[tokio::test]
-async fn of_many_writers_of_one_skill_each_gets_a_number_or_is_told_who_was_first() {
+async fn each_of_many_writers_gets_a_number_or_a_conflict_that_names_the_first() {
     let served = Served::start(SCRIPT, &[]).await;
     let sent = (0..10).map(|number| send(&served, "/v1/skills", archive("word", &format!("{number}"))));
     let answers = join_all(sent).await;
@@ -192,7 +192,7 @@ async fn by_hand(served: &Served, path: &str, headers: &str, (length, body): (us
 }
 
 #[tokio::test]
-async fn a_body_that_is_not_taken_is_told_in_the_shape_of_its_api() {
+async fn refused_body_is_answered_in_the_shape_of_its_api() {
     let served = Served::start(SCRIPT, &[]).await;
     let of_forms = "content-type: multipart/form-data; boundary=B\r\n";
     let anthropic = format!("{of_forms}anthropic-version: 2023-06-01\r\n");
@@ -270,7 +270,7 @@ async fn json_that_nests_without_end_is_refused_by_every_api_that_takes_some() {
 
 /// In the words that a skill from files has.
 #[tokio::test]
-async fn values_that_tools_of_an_upload_ask_for_in_vain_are_told_once() {
+async fn missing_values_of_an_upload_are_reported_once() {
     let file = |text: &str| SkillFile {
         bytes: text.as_bytes().into(),
         executable: false,

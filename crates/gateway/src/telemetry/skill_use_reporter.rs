@@ -116,7 +116,7 @@ mod tests {
     use crate::telemetry::skill_metrics::{SkillUse, Use};
 
     #[tokio::test(start_paused = true)]
-    async fn a_hub_that_takes_no_reports_is_asked_seldom_and_told_everything_once_it_does() {
+    async fn hub_that_takes_no_reports_is_asked_seldom_and_gets_all_once_it_does() {
         let (counts, ended, begun) = (SkillMetrics::default(), CancellationToken::new(), Instant::now());
         let upgraded = Duration::from_mins(25);
         let (asked, told) = (RefCell::new(Vec::new()), RefCell::new(0));

@@ -115,7 +115,7 @@ fn yaml_over_its_bounds_is_reported_as_such() {
 }
 
 #[test]
-fn a_cap_of_output_above_the_highest_one_is_told() {
+fn output_cap_above_the_maximum_is_reported() {
     for (bytes, expected) in [
         (None, None),
         (Some(1 << 20), None),

@@ -277,7 +277,7 @@ fn errors_read_like_this() {
 }
 
 #[test]
-fn templates_that_are_too_long_are_told_like_this() {
+fn templates_that_are_too_long_are_reported() {
     let error = crate::template::FilledTooLarge { bytes: 5_000_000 };
     assert_eq!(
         body_too_large(error),

@@ -60,7 +60,7 @@ fn ending(steps: Arc<AtomicUsize>, leaves_half: bool) -> Box<dyn Disk> {
 }
 
 #[test]
-fn a_full_volume_is_told_as_such() {
+fn full_volume_has_its_own_error() {
     for (kind, is_full) in [
         (io::ErrorKind::StorageFull, true),
         (io::ErrorKind::QuotaExceeded, true),
