@@ -229,7 +229,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         uploads.run_by(&gateway);
     }
     announce(&capabilities, files_folder.as_deref());
-    // Caught before anybody reads that it serves.
+    // Signal handlers are installed before the address is printed.
     let (stop, again) = (stop_signal(), knack_serving::signals::stop_again());
     greet(address, mock.is_some());
     print_port(&args, address).await?;

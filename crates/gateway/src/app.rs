@@ -25,8 +25,8 @@ use crate::telemetry::log::FILES_API;
 use crate::telemetry::own_request::OwnRequest;
 use crate::telemetry::recent_requests;
 
-/// The whole service; `routes` are additional routes of the program. Layers run in the order of the checks: who may call is checked
-/// first, since that check costs nothing and protects every route, health included.
+/// All routes; `routes` are additional routes of the program. Foreign hosts are refused before anything else, on every route, health
+/// included: the check costs nothing. Clients are checked before that, by the outermost layer (`http_server/server.rs`).
 pub(crate) fn router(gateway: Arc<Gateway>, routes: Router) -> Router {
     let reported = from_fn_with_state(Arc::clone(&gateway), report_files);
     let router = Router::new()
@@ -92,7 +92,8 @@ async fn guard(State(gateway): State<Arc<Gateway>>, mut request: Request, next: 
     named(next.run(request).await, id.as_str())
 }
 
-/// All other paths: a model call, or another API of the provider. Each is boxed, so that none carries the state of another.
+/// All other paths, in this order: those below `/knack/`, which do not exist; files of users; the index for installers; uploaded skills
+/// and their runs; a model call; another API of the provider. Each is boxed, so that none carries the state of another.
 async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     let path = request.uri().path();
     if path.starts_with("/knack/") {
