@@ -22,13 +22,13 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     let (mut settings, runtime_origin) = choose_runtime(&found, last, &mut reports);
     // The settings that were served last have them already: once more is the same.
     if let ConfigValues::Here(values) = &mut settings.config {
-        values.retain(|known| !found.given.contains(known));
-        values.extend(found.given.iter().cloned());
+        values.retain(|known| !found.flags.given.contains(known));
+        values.extend(found.flags.given.iter().cloned());
     }
     // Skills of the last settings that are not served are determined again.
     settings.unserved.clear();
     // Environments are built by the rules that were read at the start.
-    let rules = match &found.at_start {
+    let rules = match &found.flags.at_start {
         Some(at_start) => at_start.rules.clone(),
         None => package_rules(&found.runtimes).unwrap_or_default(),
     };
@@ -190,7 +190,7 @@ fn after_a_restart(
     settings: &RuntimeSettings,
     origin: Option<&str>,
 ) -> Option<SourceReport> {
-    let at_start = found.at_start.as_ref()?;
+    let at_start = found.flags.at_start.as_ref()?;
     let shown = origin.unwrap_or("no SkillRuntime");
     let rules = match package_rules(&found.runtimes) {
         Ok(rules) => rules,
@@ -554,7 +554,7 @@ spec:
         let read = |spec: &str| {
             let mut found = discover_text("runtime.yaml", &runtime("r", spec));
             let (runtime, rules) = (runtime::without_manifest(), package_rules(&[]).unwrap());
-            found.at_start = Some(Arc::new(StartSettings { runtime, rules }));
+            found.flags.at_start = Some(Arc::new(StartSettings { runtime, rules }));
             let snapshot = assemble(found, Node::Absent, &mut LastGood::default());
             let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
             texts.join("|")

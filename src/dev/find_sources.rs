@@ -1,14 +1,12 @@
 //! From paths that a user named to the skills and runtimes found there.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, Resources, SkillManifest, SkillRuntimeManifest, parse_manifests};
 use knack_gateway::catalog::{Fingerprint, ObjectIds, ReportLevel, SkillSource, SourceReport, no_packages};
 use knack_python_schema::read_functions;
 use knack_skill::SpecOverrides;
-use knack_skill::config::SkillConfig;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::tree::PathProblem;
 use knack_vocabulary::{DEFAULT_NAMESPACE, KEY_PREFIX};
@@ -18,8 +16,7 @@ use super::file_changes::parent_of;
 use super::folder::read_folder;
 use super::runtime::{self, AskedSandbox};
 use super::search_progress::{SEARCH_MAX_DEPTH, Searched, is_recording};
-use super::search_settings::{EnvFlag, Search, SkillFlag};
-use super::start_settings::StartSettings;
+use super::search_settings::{Search, SourceFlags};
 use crate::regular_file;
 use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
 use crate::sources::{Files, below, folder_name, inline_files};
@@ -27,7 +24,7 @@ use crate::sources::{Files, below, folder_name, inline_files};
 /// One manifest file: an etcd object is at most 1.5 MiB, so a larger file holds no object that a cluster would take.
 const MANIFEST_MAX_BYTES: u64 = 4 << 20;
 
-/// Everything that was found, and what could not be read.
+/// Everything that was found, what could not be read, and the flags that apply to it.
 #[derive(Debug, Default)]
 pub struct DiscoveredSources {
     /// Skills in the order of the paths, then by name.
@@ -40,20 +37,11 @@ pub struct DiscoveredSources {
     pub failed: Vec<String>,
     /// Errors of sources that a user named: they cannot be read, or a part that may be a SkillRuntime cannot.
     pub named_failed: Vec<SourceReport>,
-    /// Values of configuration that a person gives, over those of the runtime.
-    pub given: Vec<SkillConfig>,
-    /// Flags that give something to a skill.
-    pub(super) given_to: Vec<SkillFlag>,
-    /// What was read of the runtime at the start, where its changes are reported.
-    pub(super) at_start: Option<Arc<StartSettings>>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
     pub archived: Vec<(String, SkillManifest, ArchiveSource)>,
     /// What manifests ask of the sandboxes of their skills.
     pub(super) sandboxes: Vec<AskedSandbox>,
-    /// Whether pins of skills that are not found are reported.
-    pub(super) reports_pins: bool,
-    /// The environment values that are granted to skills, where code is run.
-    pub(super) granted: Option<Vec<EnvFlag>>,
+    pub(super) flags: SourceFlags,
     searched: Searched,
 }
 
@@ -105,11 +93,7 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
     for source in &mut found.skills {
         source.packages = search.packages;
     }
-    found.given.clone_from(&search.given);
-    found.given_to.clone_from(&search.given_to);
-    found.at_start.clone_from(&search.at_start);
-    found.granted.clone_from(&search.granted);
-    found.reports_pins = search.reports_pins;
+    found.flags.clone_from(&search.flags);
     found
 }
 

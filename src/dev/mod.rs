@@ -396,10 +396,11 @@ fn uploads(
     let runtime = UploadRuntime {
         packages: search.packages,
         rules: search
+            .flags
             .at_start
             .as_ref()
             .map_or_else(Rules::default, |at_start| at_start.rules.clone()),
-        granted: search.granted.clone().map(Arc::from),
+        granted: search.flags.granted.clone().map(Arc::from),
     };
     let opened = DevUploads::open((folder, args.history_days), runtime, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;

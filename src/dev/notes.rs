@@ -25,7 +25,7 @@ pub(super) fn notes(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<Sourc
         let unread = format!("Skill {}/{}", skill.id.namespace, skill.id.name);
         let origin = origins.get(&skill.id).copied().unwrap_or(&unread);
         notes.extend(served_at_cap(origin, skill, snapshot));
-        if let Some(granted) = &found.granted {
+        if let Some(granted) = &found.flags.granted {
             notes.extend(env_notes(origin, skill, granted));
         }
     }
@@ -41,6 +41,7 @@ fn is_here(found: &DiscoveredSources, snapshot: &Snapshot, is_it: impl Fn(&Skill
 /// Warnings about flags that give something to a skill which is not here.
 fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<SourceReport> {
     let unknown = found
+        .flags
         .given_to
         .iter()
         .filter(|given| !is_here(found, snapshot, |id| given.is_for(id)));
@@ -54,7 +55,7 @@ fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<Source
 /// A warning about pins of skills that are not here.
 fn pins_of_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Option<SourceReport> {
     let runtime = &snapshot.runtime;
-    let pins = runtime.pins.iter().filter(|_| found.reports_pins);
+    let pins = runtime.pins.iter().filter(|_| found.flags.reports_pins);
     let unknown = pins.filter(|pin| !is_here(found, snapshot, |id| *id == pin.skill));
     let unknown: Vec<String> = unknown
         .map(|pin| format!("{}/{}", pin.skill.namespace, pin.skill.name))
@@ -207,7 +208,7 @@ spec:
 "
             );
             let mut found = discover_text("all.yaml", &text);
-            found.reports_pins = reports_pins;
+            found.flags.reports_pins = reports_pins;
             let snapshot = assemble(found, Node::Absent, &mut LastGood::default());
             let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
             texts.join("|")

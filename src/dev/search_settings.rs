@@ -18,7 +18,15 @@ pub struct Search {
     /// Folders that runs write to, canonical: files in them were made by a model and are neither skills nor manifests.
     never: Vec<PathBuf>,
     pub(super) packages: PackageNames,
-    /// Values of configuration that a person gives.
+    pub(super) flags: SourceFlags,
+    /// Notes what is read, so that its changes are seen.
+    changes: Option<Arc<FileChanges>>,
+}
+
+/// What the command line says of the sources, wherever they are found: [`super::assemble`] applies it to them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SourceFlags {
+    /// Values of configuration that a person gives, over those of the runtime.
     pub(super) given: Vec<SkillConfig>,
     /// Flags that give something to a skill.
     pub(super) given_to: Vec<SkillFlag>,
@@ -28,8 +36,6 @@ pub struct Search {
     pub(super) granted: Option<Vec<EnvFlag>>,
     /// What was read of the runtime at the start, where its changes are reported.
     pub(super) at_start: Option<Arc<StartSettings>>,
-    /// Notes what is read, so that its changes are seen.
-    changes: Option<Arc<FileChanges>>,
 }
 
 /// A flag that gives something to a skill.
@@ -94,11 +100,7 @@ impl Search {
             paths,
             never: Vec::new(),
             packages: no_packages,
-            given: Vec::new(),
-            given_to: Vec::new(),
-            granted: None,
-            reports_pins: false,
-            at_start: None,
+            flags: SourceFlags::default(),
             changes: None,
         }
     }
@@ -106,35 +108,35 @@ impl Search {
     /// Gives the found skills these values of configuration, over those of their runtime.
     #[must_use]
     pub fn with_config(mut self, given: Vec<SkillConfig>) -> Self {
-        self.given = given;
+        self.flags.given = given;
         self
     }
 
     /// Reports those of these flags whose skill is not found.
     #[must_use]
     pub(super) fn reporting_given(mut self, given_to: Vec<SkillFlag>) -> Self {
-        self.given_to = given_to;
+        self.flags.given_to = given_to;
         self
     }
 
     /// Whether pins of skills that are not found are reported.
     #[must_use]
     pub(super) fn reporting_pins(mut self, reports_pins: bool) -> Self {
-        self.reports_pins = reports_pins;
+        self.flags.reports_pins = reports_pins;
         self
     }
 
     /// Reports which of the values that tools ask for are not among these, and which of these no tool asks for.
     #[must_use]
     pub(super) fn reporting_granted(mut self, granted: Vec<EnvFlag>) -> Self {
-        self.granted = Some(granted);
+        self.flags.granted = Some(granted);
         self
     }
 
     /// Reports later changes of what was read of the runtime at the start.
     #[must_use]
     pub(super) fn started_with(mut self, at_start: StartSettings) -> Self {
-        self.at_start = Some(Arc::new(at_start));
+        self.flags.at_start = Some(Arc::new(at_start));
         self
     }
 
