@@ -119,7 +119,7 @@ fn with_report(current: &Snapshot, report: SourceReport) -> Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::discover::{DiscoveredSources, discover_text};
+    use super::super::find_sources::{DiscoveredSources, discover_text};
     use super::*;
 
     #[tokio::test]

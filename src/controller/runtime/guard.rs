@@ -34,8 +34,8 @@ pub(super) async fn apply(
     if !context.settings.runtime_namespaces.contains(&namespace) {
         return Ok(Some(not_authorized(&namespace)));
     }
-    let result = match stand_fence(context, runtime, &namespace).await {
-        Ok(None) => match stand_quota(context, runtime, scope, &namespace).await {
+    let result = match ensure_network_policy(context, runtime, &namespace).await {
+        Ok(None) => match ensure_quota(context, runtime, scope, &namespace).await {
             // The fence stands, so that a webhook that is away ends no code that runs behind it.
             Err(error) if refusal::is_of_unreachable_webhook(&error) => return Err(error),
             other => other,
@@ -49,7 +49,7 @@ pub(super) async fn apply(
     }
 }
 
-async fn stand_fence(
+async fn ensure_network_policy(
     context: &Context,
     runtime: &SkillRuntime,
     namespace: &str,
@@ -85,7 +85,7 @@ async fn stand_fence(
 ///
 /// Runtimes that are reconciled at once take turns, and what another client wrote meanwhile is read again: a failed reconcile would be
 /// repeated only after a pause that doubles.
-async fn stand_quota(
+async fn ensure_quota(
     context: &Context,
     runtime: &SkillRuntime,
     scope: &Scope<'_>,

@@ -41,7 +41,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(runtime) => {
-            let done = one(&context, runtime).await;
+            let done = reconcile_runtime(&context, runtime).await;
             if let Err(error) = &done {
                 report_failure(&context, runtime, error).await;
             }
@@ -110,7 +110,10 @@ pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &
     }
 }
 
-async fn one(context: &Context, runtime: &SkillRuntime) -> Result<(&'static str, Action), ControllerError> {
+async fn reconcile_runtime(
+    context: &Context,
+    runtime: &SkillRuntime,
+) -> Result<(&'static str, Action), ControllerError> {
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     let uid = runtime.uid().unwrap_or_default();
     if context

@@ -42,7 +42,7 @@ pub(in super::super) async fn reconcile(
     let result = match &watched.0 {
         Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
         Ok(skill) => {
-            let done = one(&context, skill).await;
+            let done = reconcile_skill(&context, skill).await;
             if let Err(error) = &done {
                 report_failure(&context, skill, error).await;
             }
@@ -102,13 +102,13 @@ struct ReadOutcome {
     content: Option<SkillStatus>,
 }
 
-async fn one(context: &Context, watched: &Skill) -> Result<(&'static str, Action), ControllerError> {
+async fn reconcile_skill(context: &Context, watched: &Skill) -> Result<(&'static str, Action), ControllerError> {
     let uid = watched.uid().unwrap_or_default();
     let version = watched.resource_version();
     if context.memory.is_superseded(&uid, version.as_deref()) {
         return Ok(("superseded", Action::await_change()));
     }
-    match look(context, watched).await? {
+    match read_content(context, watched).await? {
         LookOutcome::Done(read) => conclude(context, *read, watched).await,
         LookOutcome::Gone => Ok(("deleted", Action::await_change())),
         LookOutcome::Later(pause) => Ok(("waiting", Action::requeue(pause))),
@@ -185,8 +185,8 @@ enum LookOutcome {
     Later(Duration),
 }
 
-/// Looks at the content if something about it can have changed.
-async fn look(context: &Context, watched: &Skill) -> Result<LookOutcome, ControllerError> {
+/// Reads the content if something about it can have changed.
+async fn read_content(context: &Context, watched: &Skill) -> Result<LookOutcome, ControllerError> {
     let unchanged = |verdict| {
         Ok(LookOutcome::Done(Box::new(ReadOutcome {
             outline: Arc::new(Outline::of(watched)),
