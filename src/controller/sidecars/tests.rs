@@ -136,7 +136,10 @@ async fn first_look(pods: Vec<Value>, events: usize) -> LogBuffer {
 
 /// The same, with another SkillRuntime.
 async fn first_look_at(pods: Vec<Value>, events: usize, change: fn(&mut Value)) -> LogBuffer {
-    looks(pods, change, |now| now.condition.is_some() && now.events.len() >= events).await
+    looks(pods, change, |now| {
+        now.condition.is_some() && now.events.len() >= events
+    })
+    .await
 }
 
 /// What a controller writes until it is enough.
@@ -345,9 +348,11 @@ async fn the_authorities_come_to_every_accepted_sidecar_and_where_they_do_not_th
         by_itself("own", "default"),
         pod("full", "cut-off", "default", Some(NEW)),
     ];
-    let written = looks(pods, |_| {}, |now| {
-        !now.events.is_empty() && now.shared.iter().any(|namespace| namespace == "alone")
-    })
+    let written = looks(
+        pods,
+        |_| {},
+        |now| !now.events.is_empty() && now.shared.iter().any(|namespace| namespace == "alone"),
+    )
     .await;
     let [status, reason, message] = said(&written);
     assert_eq!((status, reason), ("False", "AuthoritiesNotShared"));
@@ -373,9 +378,11 @@ async fn no_authorities_go_where_the_hub_accepts_no_sidecar() {
     refused["metadata"]["labels"] = json!({"knack.dev/inject": "enabled"});
     refused["metadata"]["annotations"]["knack.dev/runtime"] = json!("home/gone");
     let good = pod("listed", "good", "default", Some(NEW));
-    let written = looks(vec![refused, good], |_| {}, |now| {
-        now.events.len() == 1 && now.shared.iter().any(|namespace| namespace == "listed")
-    })
+    let written = looks(
+        vec![refused, good],
+        |_| {},
+        |now| now.events.len() == 1 && now.shared.iter().any(|namespace| namespace == "listed"),
+    )
     .await;
     assert!(
         written.events[0].starts_with("refused SidecarRefused "),
