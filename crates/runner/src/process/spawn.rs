@@ -177,6 +177,8 @@ impl WaitingChild {
                 let error = std::io::Error::from_raw_os_error(errno);
                 Err(if OF_MACHINE.contains(&errno) {
                     cannot(&error)
+                } else if errno == libc::EACCES && launch.is_below_work() {
+                    NoChild::OfProgram(format!("{}; {NOT_FROM_WORK}", text(&error)))
                 } else {
                     NoChild::OfProgram(text(&error))
                 })
@@ -198,7 +200,15 @@ const OF_MACHINE: [i32; 7] = [
     libc::ETXTBSY,
 ];
 
+/// The sandbox gives no right to execute there, whatever the mode of a file.
+const NOT_FROM_WORK: &str = "files of the working directory cannot be executed, give it to an interpreter";
+
 impl Launch {
+    fn is_below_work(&self) -> bool {
+        let mut variables = self.environment.iter();
+        variables.any(|(name, value)| name == "KNACK_WORK_DIR" && self.program.starts_with(value))
+    }
+
     /// The message on the control pipe: each item with its length before it.
     fn encode(&self) -> Vec<u8> {
         let pairs = self.environment.iter().map(|(name, value)| format!("{name}={value}"));

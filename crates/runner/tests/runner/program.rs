@@ -322,6 +322,28 @@ fn runs_in(folder: &str, cwd: &str) -> RunReport {
     runner.finish()
 }
 
+#[test]
+fn a_program_of_the_work_directory_is_refused_with_the_reason() {
+    for argv in ["tools/t.sh", "./tools/t.sh"] {
+        let mut runner = Runner::boot();
+        let start = runner.start_frame(None);
+        runner.start(start);
+        runner.stage(Area::Work, "tools/t.sh", b"#!/bin/sh\ntrue\n", true);
+        runner.run(Program::Command {
+            argv: vec![argv.to_owned()],
+        });
+        let told = runner.finish();
+        let Exit::NotStarted { reason, of_program } = told.exit() else {
+            panic!("{:?}", told.exit())
+        };
+        assert!(
+            reason.ends_with("files of the working directory cannot be executed, give it to an interpreter"),
+            "{reason}"
+        );
+        assert_eq!(*of_program, Some(true));
+    }
+}
+
 /// Interpreters, shells and package managers take modules and settings from the home directory.
 #[test]
 fn the_home_is_empty_apart_from_the_work_directory_and_no_result() {

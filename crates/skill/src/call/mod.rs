@@ -43,7 +43,12 @@ pub fn render(spec: &RunSpec, outcome: &Outcome) -> String {
         Render::Function { retryable } => texts::function_result(outcome, retryable),
         Render::Litellm => texts::litellm_result(outcome),
     };
-    match missing_module(spec, outcome) {
+    let refused = || {
+        failed(outcome)
+            .then(|| texts::refused_by_sandbox(&outcome.stderr))
+            .flatten()
+    };
+    match missing_module(spec, outcome).or_else(|| refused().map(str::to_owned)) {
         Some(more) => format!("{text}\n{more}"),
         None => text,
     }
@@ -61,9 +66,14 @@ fn of_mount(mount: &Mount) -> (&str, &Packages) {
     (handle, &mount.skill.packages)
 }
 
+/// Whether the program ended by itself, with an error.
+fn failed(outcome: &Outcome) -> bool {
+    matches!(outcome.end, End::Exit(code) if code != 0)
+}
+
 /// What to say of a module that the run lacked.
 fn missing_module(spec: &RunSpec, outcome: &Outcome) -> Option<String> {
-    if !matches!(outcome.end, End::Exit(code) if code != 0) {
+    if !failed(outcome) {
         return None;
     }
     let mounts: Vec<(&str, &Packages)> = spec.mounts.iter().map(of_mount).collect();

@@ -5,6 +5,7 @@
 
 mod declared;
 mod functions;
+mod refused;
 mod results;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ pub use declared::{
     run_skill_tool_schema,
 };
 pub use functions::{function_error, function_result};
+pub use refused::refused_by_sandbox;
 pub use results::{
     CALL_UNRESOLVED, LAST_CALL, LIMIT_REACHED, MAX_RESULT_BYTES, MODEL_CODE_DENIED, NO_LONGER_AVAILABLE, SKILL_CHANGED,
     above_max_risk, argument_refused, arguments_mismatch, arguments_not_json, code_result, cut, declared_result,
