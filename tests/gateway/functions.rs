@@ -124,6 +124,19 @@ def by_place(a: int = 1, b: int = 2, /, c: int = 3):
     return [a, b, c]
 
 @skill
+async def builds(title: str, ctx: SkillContext, more: "SkillContext | None" = None):
+    """Reports progress, as the guide of CachiBot's plugins does it."""
+    if ctx.on_tool_output:
+        from prompture.integrations.tukuy_bridge import current_tool_call_id
+        tool_id = current_tool_call_id.get()
+        if tool_id:
+            await ctx.on_tool_output(tool_id, "Generating...")
+    made = {"__artifact__": True, "type": "html", "title": title, "content": "<p>é</p>"}
+    if ctx.on_artifact:
+        await ctx.on_artifact(made)
+    return [ctx.config, ctx.tool_configs.get("builds", {}), more is ctx, ctx.sandbox, made["title"]]
+
+@skill
 def places():
     """Tells where it runs and what it sees."""
     return [os.getcwd() == os.environ["KNACK_WORK_DIR"], os.path.basename(sys.argv[0]), __name__, sys.stdin.read()]
@@ -313,6 +326,13 @@ async fn artifacts_are_files_with_their_title_and_type() {
         said.starts_with("[Updated artifact: a1]\nFiles for the user: a1.txt"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn a_function_without_configuration_gets_a_context_that_reports() {
+    let (_, said) = called("py__builds", &json!({"title": "Site"})).await;
+    let expected = "[{}, {}, true, null, \"Site\"]\nFiles for the user: Site.html (text/html";
+    assert!(said.starts_with(expected), "{said}");
 }
 
 #[tokio::test]

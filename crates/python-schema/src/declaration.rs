@@ -8,15 +8,6 @@ use super::risk::{RiskLevel, SafetyFlags};
 /// The description of a tool without one, since providers refuse an empty one.
 const NO_DESCRIPTION: &str = "No description.";
 
-/// Why a function cannot be called from outside of its file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Uncallable {
-    /// It is inside of another function or a class.
-    Nested,
-    /// It takes a context that a model does not give.
-    NeedsContext,
-}
-
 /// The declaration of a function as a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolDeclaration {
@@ -57,8 +48,8 @@ pub struct ToolDeclaration {
     pub takes_context: bool,
     /// Name of the function.
     pub function: String,
-    /// Why nothing can call it with the arguments of a model alone.
-    pub uncallable: Option<Uncallable>,
+    /// Whether it is inside of another function or a class, so nothing outside can call it.
+    pub is_nested: bool,
     /// Line of the function, counted from 1.
     pub line: usize,
 }

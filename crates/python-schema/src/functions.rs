@@ -5,7 +5,7 @@ use knack_skill::functions::{Function, FunctionProblem, FunctionsRead};
 use knack_skill::problem::Severity;
 use knack_skill::risk::Risk;
 
-use super::declaration::{ToolDeclaration, Uncallable};
+use super::declaration::ToolDeclaration;
 use super::generate::generate;
 use super::problem::{SchemaProblem, Severity as Bad};
 use super::risk::RiskLevel;
@@ -14,7 +14,7 @@ use super::risk::RiskLevel;
 pub fn read_functions(text: &str) -> FunctionsRead {
     let report = generate(text);
     let mut problems: Vec<FunctionProblem> = report.problems.iter().map(problem).collect();
-    problems.extend(report.tools.iter().filter_map(uncallable));
+    problems.extend(report.tools.iter().filter_map(nested));
     problems.extend(report.tools.iter().filter_map(offline));
     problems.extend(report.tools.iter().flat_map(unreadable));
     problems.extend(report.tools.iter().filter_map(unread));
@@ -92,20 +92,13 @@ fn problem(problem: &SchemaProblem) -> FunctionProblem {
     problem_of(severity, problem.line, message, &problem.help)
 }
 
-/// Why a function that is declared cannot be called by itself.
-fn uncallable(tool: &ToolDeclaration) -> Option<FunctionProblem> {
-    let (why, help) = match tool.uncallable? {
-        Uncallable::Nested => (
-            "is inside of another function or a class, so nothing can call it",
-            "move it to the top of the file",
-        ),
-        Uncallable::NeedsContext => (
-            "takes a SkillContext but declares no config_params, and a context has nothing else here",
-            "declare config_params, give that parameter a default, or remove it",
-        ),
-    };
-    let message = format!("{} {why}", tool.function);
-    Some(problem_of(Severity::Error, tool.line, message, help))
+/// Reports a function that cannot be called by itself.
+fn nested(tool: &ToolDeclaration) -> Option<FunctionProblem> {
+    tool.is_nested.then(|| {
+        let why = "is inside of another function or a class, so nothing can call it";
+        let message = format!("{} {why}", tool.function);
+        problem_of(Severity::Error, tool.line, message, "move it to the top of the file")
+    })
 }
 
 /// Reports a function that requires the network, which runs do not have.
@@ -182,7 +175,6 @@ mod tests {
                 3,
                 "inside of another function",
             ),
-            ("@skill\ndef g(x, c: SkillContext): pass\n", 2, "SkillContext"),
             ("@skill\ndef g(x: int:\n  pass\n", 2, "Python cannot read"),
         ] {
             let read = read_functions(text);

@@ -7,7 +7,7 @@ use tree_sitter::Node;
 
 use super::annotation::Annotation;
 use super::config::ConfigParam;
-use super::declaration::{ToolDeclaration, Uncallable};
+use super::declaration::ToolDeclaration;
 use super::docstring::{dedent, parameter_descriptions};
 use super::literal::{Static, evaluate, string};
 use super::parameter::{Parameter, named_parameters};
@@ -143,7 +143,7 @@ impl Reader<'_> {
                 .or_else(|| self.input_schema(&parameters, &descriptions)),
             output_schema: keywords.output_schema.or_else(|| self.output_schema()),
             function: self.function_name().to_owned(),
-            uncallable: self.uncallable(!keywords.config_params.is_empty()),
+            is_nested: !is_at_the_top(self.function),
             takes_context: self.named_parameters().any(|parameter| parameter.is_context()),
             first_parameter: parameters.into_iter().next().map(|parameter| parameter.name),
             is_async: keywords
@@ -181,16 +181,6 @@ impl Reader<'_> {
     /// Every parameter that has a name, but for `*args` and `**kwargs`.
     fn named_parameters(&self) -> impl Iterator<Item = Parameter> {
         named_parameters(self.function, self.module.text)
-    }
-
-    /// A run has a context for a function that declares configuration, which is all that is in it.
-    fn uncallable(&self, has_config: bool) -> Option<Uncallable> {
-        if !is_at_the_top(self.function) {
-            return Some(Uncallable::Nested);
-        }
-        self.named_parameters()
-            .any(|parameter| parameter.is_context() && !parameter.has_default && !has_config)
-            .then_some(Uncallable::NeedsContext)
     }
 
     fn input_schema(&self, parameters: &[Parameter], descriptions: &BTreeMap<String, String>) -> Option<Value> {

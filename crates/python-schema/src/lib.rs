@@ -32,7 +32,7 @@ mod types;
 mod tests;
 
 pub use config::{ConfigParam, ConfigScope};
-pub use declaration::{ToolDeclaration, Uncallable};
+pub use declaration::ToolDeclaration;
 pub use docstring::parameter_descriptions;
 pub use functions::read_functions;
 pub use generate::{SchemaReport, generate};

@@ -74,7 +74,7 @@ fn is_typed(function: Node<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Uncallable, generate};
+    use crate::generate;
 
     #[track_caller]
     fn declares(source: &str, expected: &[&str]) {
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(report.problems, [], "{source}");
         let names: Vec<&str> = report.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!(names, expected, "{source}");
-        assert!(report.tools.iter().all(|tool| tool.uncallable.is_none()), "{source}");
+        assert!(report.tools.iter().all(|tool| !tool.is_nested), "{source}");
     }
 
     #[test]
@@ -128,15 +128,8 @@ mod tests {
         let tools = generate(source).tools;
         let actual: Vec<_> = tools
             .iter()
-            .map(|tool| (tool.function.as_str(), tool.uncallable))
+            .map(|tool| (tool.function.as_str(), tool.is_nested))
             .collect();
-        assert_eq!(
-            actual,
-            [
-                ("g", Some(Uncallable::Nested)),
-                ("h", Some(Uncallable::NeedsContext)),
-                ("i", None)
-            ]
-        );
+        assert_eq!(actual, [("g", true), ("h", false), ("i", false)]);
     }
 }

@@ -9,6 +9,7 @@ Python 3.9 and later, nothing but the standard library.
 
 import asyncio
 import base64
+import contextvars
 import dataclasses
 import datetime
 import decimal
@@ -34,6 +35,8 @@ ENDS = {
     "python": ".py", "react": ".jsx", "ruby": ".rb", "rust": ".rs", "shell": ".sh", "sql": ".sql", "svg": ".svg",
     "tsx": ".tsx", "typescript": ".ts", "xml": ".xml", "yaml": ".yaml",
 }
+# What an artifact is called, and the member that names it.
+NEW, UPDATE = ("Artifact", "title"), ("Updated artifact", "id")
 # Types that are written as their text.
 AS_TEXT = (decimal.Decimal, uuid.UUID, pathlib.PurePath)
 
@@ -65,21 +68,33 @@ def keep_standard_output():
 
 
 class SkillContext:
-    """What a function that declares configuration takes: its values, alone and by the tool's name. What else Tukuy's context has
-    is absent here, which functions ask before they use it."""
+    """What a function may take besides a model's arguments: the values of its configuration, alone and by the tool's name, and
+    where progress and artifacts go. What else Tukuy's context has is absent here, which functions ask before they use it."""
 
-    sandbox = bot_id = chat_id = bot_models = on_tool_output = on_artifact = None
+    sandbox = bot_id = chat_id = bot_models = None
 
-    def __init__(self, tool, values):
-        self.config = values
-        self.tool_configs = {tool: values}
+    def __init__(self, configs):
+        self.config = next(iter(configs.values()), {})
+        self.tool_configs = configs
+
+    async def on_tool_output(self, call, text):
+        """Progress is what a function prints: its output is read when it has ended."""
+        print(text, flush=True)
+
+    async def on_artifact(self, value):
+        """Delivered as a file, as an artifact that the function returns."""
+        members = json.loads(as_json(value))
+        if not isinstance(members, dict):
+            raise TypeError("an artifact is a dict with type, title and content")
+        is_update = members.get("__artifact_update__")
+        print(artifact(members, *(UPDATE if is_update else NEW)), flush=True)
 
 
 def context():
     """The values of the configuration; nothing of them stays in the environment, which child processes would get."""
     text = os.environ.pop("KNACK_CONFIG", None)
     if text is None:
-        return None
+        return SkillContext({})
     told = json.loads(text)
     values = told["values"]
     for name, secret in told["secrets"].items():
@@ -87,7 +102,7 @@ def context():
         if value is None:
             raise Failure(f"the configuration {name} has no value")
         values[name] = fitting(secret["param"], value)
-    return SkillContext(told["tool"], values)
+    return SkillContext({told["tool"]: values})
 
 
 def fitting(param, text):
@@ -145,6 +160,7 @@ def imported(path):
     sys.path[:1] = [folder] if sys.path[:1] == [""] else [folder, *sys.path[:1]]
     sys.argv = [full]
     stand_in_for_decorators()
+    stand_in_for_the_bridge()
     os.chdir(os.environ.get("KNACK_WORK_DIR", "."))
     stem = file[:-len(".py")]
     # A file may have the name of a module that is loaded already.
@@ -194,6 +210,18 @@ def stand_in_for_decorators():
         sys.modules[name] = module
 
 
+def stand_in_for_the_bridge():
+    """The module that has the id of the call, which Tukuy's functions ask for before they report progress."""
+    if importlib.util.find_spec("prompture"):
+        return
+    path = "prompture", "integrations", "tukuy_bridge"
+    for depth in range(1, len(path) + 1):
+        name = ".".join(path[:depth])
+        module = sys.modules[name] = types.ModuleType(name)
+        module.__path__ = []
+    module.current_tool_call_id = contextvars.ContextVar("current_tool_call_id", default="call")
+
+
 def inner(found):
     """The function in the object that a decorator of a package made."""
     if not inspect.isroutine(found):
@@ -215,8 +243,7 @@ def bound(function, arguments, given):
         # The schema of the tool is that of the model.
         arguments = {fillable[0].name: arguments}
     named = {name: argument(name, value, hints.get(name)) for name, value in arguments.items() if name not in takers}
-    if given is not None:
-        named.update(dict.fromkeys(takers, given))
+    named.update(dict.fromkeys(takers, given))
     positional = []
     for one in parameters:
         if one.kind != one.POSITIONAL_ONLY or (one.name not in named and one.default is one.empty):
@@ -323,9 +350,9 @@ def shown(value):
             pass
     if isinstance(members, dict):
         if members.get("__artifact__"):
-            return artifact(members, "Artifact", "title")
+            return artifact(members, *NEW)
         if members.get("__artifact_update__"):
-            return artifact(members, "Updated artifact", "id")
+            return artifact(members, *UPDATE)
     return text
 
 
