@@ -2,10 +2,11 @@
 
 use knack_execution::{ExecutionRequest, Executor as _, InputFile, Program, SkillMount, WorkingDirectory};
 use knack_skill::call::ToolRun;
+use knack_skill::model::{Skill, SkillFile};
 use knack_skill::risk::Risk;
 use tokio_util::sync::CancellationToken;
 
-use super::{executor, python, run, skill};
+use super::{executor, python, run, run_python, skill};
 
 #[tokio::test]
 async fn the_environment_is_built_and_holds_only_what_was_granted() {
@@ -119,4 +120,64 @@ fn file(path: &str) -> InputFile {
         path: path.into(),
         bytes: "x".into(),
     }
+}
+
+/// Debian has no `python`, and texts of skills say it.
+#[tokio::test]
+async fn child_processes_find_python() {
+    let source = "import shutil, subprocess\n\
+         subprocess.run(['python', '-c', 'import sqlite3, sys; print(sys.version_info >= (3,))'], check=True)\n\
+         path = shutil.which('python')\n\
+         for change in (lambda: open(path, 'w'), lambda: __import__('os').unlink(path)):\n\
+         \x20   try: change()\n\
+         \x20   except OSError as error: print(type(error).__name__)";
+    let result = run_python(source).await;
+    let denied = |line: &str| line == "PermissionError" || line == "OSError";
+    let text = result.stdout.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.first(), Some(&"True"), "{}", result.stderr.text());
+    assert!(
+        lines.len() == 3 && lines[1..].iter().all(|line| denied(line)),
+        "{lines:?}"
+    );
+}
+
+/// The library of `sandbox-office` (`images/office/preload.c`) gives a program an end of a `socketpair` for a socket that the locks
+/// refuse: nobody is reached by it.
+#[tokio::test]
+async fn a_socket_of_the_office_image_reaches_nobody() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("preload.so");
+    // As images/office.sh makes it.
+    let compiled = std::process::Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-s"])
+        .args(["-Wl,--build-id=none", "-o"])
+        .args([&library, &root.join("images/office/preload.c")])
+        .status();
+    assert!(compiled.unwrap().success());
+    let mut office = Skill::clone(&skill("office", &[]));
+    let preload = SkillFile {
+        bytes: std::fs::read(&library).unwrap().into(),
+        executable: false,
+    };
+    office.files.insert("preload.so".to_owned(), preload);
+    let asked = include_str!("../../crates/execution/tests/office/socket.py");
+    let source = format!(
+        "import os, subprocess, sys\nfor library in ['', os.path.realpath('skills/office/preload.so')]:\n\
+         \x20   subprocess.run([sys.executable, '-c', {asked:?}], env={{**os.environ, 'LD_PRELOAD': library}}, stderr=subprocess.DEVNULL)\n\
+         \x20   print('-', flush=True)"
+    );
+    let mut request = python("1", &source);
+    request.mounts = vec![SkillMount {
+        name: "office".into(),
+        skill: std::sync::Arc::new(office),
+    }];
+    let result = run(&executor(0).await, request).await;
+    assert_eq!(
+        result.stdout.text(),
+        "-\nmade\nbind EPERM\nconnect EPERM\nabstract EPERM\ninet EPERM\n-\n",
+        "{}",
+        result.stderr.text()
+    );
 }

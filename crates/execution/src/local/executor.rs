@@ -63,22 +63,24 @@ impl LocalExecutor {
         let python = found
             .interpreters
             .iter()
-            .any(|found| found.language == Language::Python);
-        if !python {
+            .find(|found| found.language == Language::Python);
+        let Some(python) = python else {
             let passed = found.notes.join("; ");
             return Err(Missing::new(
                 format!("no python3 found that the sandbox user can access ({passed})"),
                 "install one, on Debian with: apt-get install python3",
             ));
-        }
-        let skills = SkillCache::new(&workshop).map_err(|error| {
+        };
+        let no_folder = |error: std::io::Error| {
             Missing::new(
-                format!("cannot create a folder for skill files ({error})"),
+                format!("cannot create a folder for skill files and programs ({error})"),
                 "free some disk space",
             )
-        })?;
+        };
+        let names = workshop.python_name(&python.path).map_err(no_folder)?;
+        let skills = SkillCache::new(&workshop).map_err(no_folder)?;
         let mut notes = found.notes;
-        let blueprint = Arc::new(Blueprint::new(&settings, workshop, found.interpreters));
+        let blueprint = Arc::new(Blueprint::new(&settings, workshop, found.interpreters, &names));
         notes.extend(prove_locks(&blueprint, &settings.kernel).await?);
         let capabilities = Capabilities {
             languages: blueprint.languages().collect(),

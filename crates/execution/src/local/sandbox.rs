@@ -75,7 +75,13 @@ struct Process {
 }
 
 impl Blueprint {
-    pub(super) fn new(settings: &LocalSettings, workshop: Arc<Workshop>, interpreters: Vec<Interpreter>) -> Self {
+    /// `python` is searched last in the folder `names`, which has it as another name of the interpreter.
+    pub(super) fn new(
+        settings: &LocalSettings,
+        workshop: Arc<Workshop>,
+        interpreters: Vec<Interpreter>,
+        names: &Path,
+    ) -> Self {
         let mut permissions = base_permissions();
         let mut path: Vec<String> = Vec::new();
         for interpreter in &interpreters {
@@ -83,6 +89,7 @@ impl Blueprint {
             path.extend(interpreter.path.parent().map(text));
         }
         path.extend(PROGRAM_DIRECTORIES.map(str::to_owned));
+        path.push(text(names));
         let mut seen = Vec::new();
         path.retain(|directory| {
             !seen.contains(directory) && {

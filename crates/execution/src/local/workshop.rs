@@ -112,6 +112,17 @@ impl Workshop {
         Ok(path)
     }
 
+    /// A directory for the search path of programs that has `python` as another name of an interpreter: distributions have
+    /// only `python3`. A link needs no right of a run, but to what it leads to.
+    pub(super) fn python_name(&self, interpreter: &Path) -> io::Result<PathBuf> {
+        let directory = self.directory("bin")?;
+        let name = directory.join("python");
+        // A block that could not be removed may have one.
+        let _ = fs::remove_file(&name);
+        symlink(interpreter, &name)?;
+        Ok(directory)
+    }
+
     /// Makes an empty run directory with its own uid. `None`: every uid is in use.
     ///
     /// `modules` is linked in it as `node_modules`: above the working directory and above the skills, which is where node
