@@ -14,7 +14,7 @@
 # The same programs and the same Debian packages give the same bytes. No image but sandbox-office has a shell. Prints the paths.
 # Programs come from cargo (--debug: a development build), or from KNACK_PROGRAM, KNACK_GATEWAY_PROGRAM and
 # KNACK_RUNNER_PROGRAM. For another architecture than the machine's, tools/setup.sh ARCHITECTURE brings the compiler. Beside
-# IMAGE.tar, IMAGE.packages lists the Debian packages that are in it.
+# IMAGE.tar, IMAGE.packages lists the Debian packages that are in it; the image's label dev.knack.packages is its SHA-256.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/.."
@@ -78,9 +78,11 @@ publish() { # image, entrypoint, layers... ; the words of $settings go to archiv
     echo "$roots/$image"
   else
     mkdir -p "$output"
+    for layer in "$@"; do cat "$layer.packages" 2>/dev/null || :; done | LC_ALL=C sort -u >"$output/$image.packages"
+    # Which Debian packages are in it, without the file beside it; `runner` has none.
+    [ ! -s "$output/$image.packages" ] || settings+=(--label "dev.knack.packages=sha256:$(sha256sum <"$output/$image.packages" | cut -c1-64)")
     "$here/archive.py" --output "$output/$image.tar" --name "$registry/$image:$tag" --architecture "$ARCHITECTURE" "${flags[@]}" "${settings[@]}" \
       --entrypoint "$entrypoint" "$@" >&2
-    for layer in "$@"; do cat "$layer.packages" 2>/dev/null || :; done | sort -u >"$output/$image.packages"
     echo "$output/$image.tar"
   fi
 }

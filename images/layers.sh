@@ -23,6 +23,10 @@ skeleton() { # folder
   printf 'hosts: files dns\n' >"$1/etc/nsswitch.conf"
 }
 
+# /tmp of a run is its own temporary folder: below the work volume, where src/jobs/start.rs has the run made. Without a run it
+# leads nowhere.
+private_tmp() { rmdir "$1/tmp" && ln -s /work/run/work/.tmp "$1/tmp"; } # folder
+
 # What a layer takes of Debian, as words for apt.
 knack_packages() { closure libc6 libgcc-s1 && echo ca-certificates; }
 # Wheels bring their libraries, but not the runtime of C++: PEP 600 has it with the system.
@@ -60,7 +64,8 @@ cached_layer() { # knack, python, node or office
       [ -e "$folder.partial/$link" ] || [ ! -d "$folder.partial/usr/$link" ] || ln -s "usr/$link" "$folder.partial/$link"
     done
     skeleton "$folder.partial"
-    [ "$1" != office ] || private_tmp "$folder.partial"
+    # The others run no skill: theirs is a folder that a volume is mounted on.
+    [ "$1" = knack ] || private_tmp "$folder.partial"
     [ "$1" = office ] || no_shell "$folder.partial"
     # shellcheck disable=SC2046
     [ ! -d "$folder.partial/usr/bin" ] || complete "$folder.partial" $(cd "$folder.partial" && find usr/bin -type f -exec grep -lP '^\x7fELF' {} + | sed 's|^|/|')

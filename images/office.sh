@@ -53,7 +53,3 @@ preloaded() { # folder
   "$(office_compiler)" -O2 -Wall -Wextra -Werror -shared -fPIC -s -Wl,--build-id=none -o "$1/usr/lib/knack/preload.so" "$IMAGES/office/preload.c"
   echo /usr/lib/knack/preload.so >"$1/etc/ld.so.preload"
 }
-
-# /tmp of a run is its own temporary folder: below the work volume, where src/jobs/start.rs has the run made. Without a run it
-# leads nowhere.
-private_tmp() { rmdir "$1/tmp" && ln -s /work/run/work/.tmp "$1/tmp"; } # folder

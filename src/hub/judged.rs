@@ -139,7 +139,7 @@ fn grants(before: &SkillRuntimeSpec, after: &SkillRuntimeSpec) -> [Check; 2] {
 }
 
 /// The settings that isolate a run, and who may read its output.
-fn isolation(old: &RuntimeSandbox, new: &RuntimeSandbox) -> [Check; 5] {
+fn isolation(old: &RuntimeSandbox, new: &RuntimeSandbox) -> [Check; 6] {
     [
         (
             "spec.sandbox.runtimeClassName",
@@ -152,6 +152,10 @@ fn isolation(old: &RuntimeSandbox, new: &RuntimeSandbox) -> [Check; 5] {
         (
             "spec.sandbox.landlock",
             new.landlock == Some(LandlockDemand::Required) && old.landlock != Some(LandlockDemand::Required),
+        ),
+        (
+            "spec.sandbox.sharedMemory",
+            old.shared_memory == Some(true) && new.shared_memory != Some(true),
         ),
         (
             "spec.sandbox.hostUsers",
@@ -254,6 +258,7 @@ mod tests {
         let short = json!({"sandbox": {"maxTimeoutSeconds": 5}});
         let image = json!({"sandbox": {"image": "a@sha256:1"}});
         let landlock = json!({"sandbox": {"landlock": "Required"}});
+        let shared = json!({"sandbox": {"sharedMemory": true}});
         let small = json!({"sandbox": {"resources": {"limits": {"memory": "100Mi"}}}});
         let large = json!({"sandbox": {"resources": {"limits": {"memory": "1Gi"}}}});
         let device = json!({"sandbox": {"resources": {"limits": {"example.org/gpu": "1"}}}});
@@ -286,6 +291,8 @@ mod tests {
             (&landlock, 1, "True", Some(&plain), "spec.sandbox.landlock"),
             (&landlock, 1, "True", Some(&landlock), "goes on"),
             (&plain, 1, "True", Some(&landlock), "goes on"),
+            (&plain, 1, "True", Some(&shared), "spec.sandbox.sharedMemory"),
+            (&shared, 1, "True", Some(&plain), "goes on"),
             (&own_users, 1, "True", Some(&plain), "spec.sandbox.hostUsers"),
             (&plain, 1, "True", Some(&own_users), "goes on"),
             (&plain, 1, "True", Some(&configured), "skills[].config"),

@@ -109,6 +109,7 @@ impl ResolvedRuntime {
             },
             requires_isolation: sandbox.enforcement.unwrap_or_default() == Enforcement::Required,
             requires_landlock: sandbox.landlock.unwrap_or_default() == LandlockDemand::Required,
+            shared_memory: sandbox.shared_memory.unwrap_or_default(),
             own_users: sandbox.host_users == Some(false),
             labels: sandbox.pod_metadata.labels.clone(),
             annotations: sandbox.pod_metadata.annotations.clone(),

@@ -49,7 +49,7 @@ fn every_written_field_arrives() {
             "nodeSelector": {"a": "b"}, "imagePullSecrets": [{"name": "s"}],
             "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute"}],
             "resources": {"limits": {"memory": "64Mi", "cpu": "500m"}, "requests": {"memory": "128Mi"}},
-            "enforcement": "Required", "logs": "Plain", "landlock": "Required", "languages": ["node", "python"],
+            "enforcement": "Required", "logs": "Plain", "landlock": "Required", "sharedMemory": true, "languages": ["node", "python"],
             "hostUsers": false, "podMetadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}}
         },
         "warmPool": {"replicas": 0, "maxIdleSeconds": 30, "environments": 7},
@@ -113,6 +113,7 @@ fn every_written_field_arrives() {
         }],
         logs: JournalMode::Plain,
         requires_landlock: true,
+        shared_memory: true,
         own_users: true,
         labels: one("l", "1"),
         annotations: one("a", "2"),

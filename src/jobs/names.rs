@@ -20,7 +20,8 @@ pub(super) const WORK_VOLUME: &str = "work";
 pub(super) const RUNNER_VOLUME: &str = "runner";
 /// Where the work volume is mounted; Landlock rules and the images name it, and the runner marks it.
 pub(super) use knack_runner::protocol::WORK_PATH;
-/// The directory of the run below it, made by the runner. `/tmp` of the image `sandbox-office` is a link to its temporary folder (`images/office.sh`).
+/// The directory of the run below it, made by the runner. `/tmp` of the sandbox images is a link to its temporary folder
+/// (`images/layers.sh`).
 pub(super) const RUN_PATH: &str = "/work/run";
 /// Where the runner is, in the image or mounted.
 pub(super) const RUNNER_DIRECTORY: &str = "/knack";

@@ -79,6 +79,8 @@ pub struct ResolvedRuntime {
     pub logs: JournalMode,
     /// A node without Landlock runs nothing (`sandbox.landlock: Required`).
     pub requires_landlock: bool,
+    /// Runs may write to `/dev/shm` of their pod (`sandbox.sharedMemory`).
+    pub shared_memory: bool,
     /// User ids of the pods are not the node's (`sandbox.hostUsers: false`).
     pub own_users: bool,
     /// Labels of the pods, besides Knack's (`sandbox.podMetadata.labels`).

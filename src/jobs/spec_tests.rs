@@ -36,6 +36,7 @@ pub(crate) fn resolved() -> ResolvedRuntime {
         config: Vec::new(),
         logs: JournalMode::Sealed,
         requires_landlock: false,
+        shared_memory: false,
         own_users: false,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),

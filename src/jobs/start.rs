@@ -25,6 +25,9 @@ const MAX_WORK_FILES: u64 = 10_000;
 /// A request may ask for this many times the default output and files; beyond, it is lowered to that.
 const MAX_OVER_DEFAULT: u64 = 16;
 
+/// Mounted by the container runtime without execution (64 MiB with containerd), for this pod alone, and charged to its memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// The frame that builds the sandbox in a pod.
 pub(super) fn start_frame(resolved: &ResolvedRuntime, requirements: &PodRequirements) -> Start {
     let texts = |paths: Vec<PathBuf>| {
@@ -32,7 +35,8 @@ pub(super) fn start_frame(resolved: &ResolvedRuntime, requirements: &PodRequirem
         texts.collect::<Vec<_>>()
     };
     let grants = image_permissions();
-    let mut execute = texts(grants.execute);
+    let (mut execute, mut write) = (texts(grants.execute), texts(grants.write));
+    write.extend(resolved.shared_memory.then(|| SHARED_MEMORY.to_owned()));
     let mut path = PATH.to_owned();
     if let Some(packages) = &requirements.packages {
         // That folder alone.
@@ -49,7 +53,7 @@ pub(super) fn start_frame(resolved: &ResolvedRuntime, requirements: &PodRequirem
         commands: true,
         read: texts(grants.read),
         execute,
-        write: texts(grants.write),
+        write,
         landlock: if resolved.requires_landlock {
             Landlock::Required
         } else {
@@ -112,6 +116,19 @@ mod tests {
             let requirements = PodRequirements::of_pool(&resolved, &PodKind::plain(Some(Language::Python)));
             let limits = start_frame(&resolved, &requirements).limits;
             assert_eq!(limits.address_space_bytes, Some(expected), "{memory}");
+        }
+    }
+
+    #[test]
+    fn shared_memory_is_written_only_where_the_runtime_says_so() {
+        let mut resolved = resolved();
+        for shared_memory in [false, true] {
+            resolved.shared_memory = shared_memory;
+            let requirements = PodRequirements::of_pool(&resolved, &PodKind::plain(Some(Language::Python)));
+            let start = start_frame(&resolved, &requirements);
+            assert_eq!(start.write.contains(&SHARED_MEMORY.to_owned()), shared_memory);
+            let others = start.read.iter().chain(&start.execute);
+            assert_eq!(others.filter(|path| path.starts_with("/dev/shm")).count(), 0);
         }
     }
 

@@ -69,6 +69,51 @@ fn a_cold_run_gives_output_files_and_a_record() {
     });
 }
 
+/// Scripts name paths below /tmp whatever TMPDIR says. What is there is the run's alone, counts as its files, and is no result.
+#[test]
+fn tmp_is_a_folder_of_the_run_alone() {
+    cluster_support::run("tmp_is_a_folder_of_the_run_alone", async |cluster| {
+        let fixture = Fixture::new(cluster, json!({"warmPool": {"replicas": 0}})).await;
+        let executor = fixture.owner().await;
+        let source = "import os, tempfile\nprint(os.listdir('/tmp'), os.path.samefile('/tmp', tempfile.gettempdir()))\n\
+                      open('/tmp/x', 'w').write('#!/bin/true')\nos.chmod('/tmp/x', 0o755)\n\
+                      try: os.execv('/tmp/x', ['x'])\nexcept OSError as error: print(error.errno)";
+        for _ in 0..2 {
+            let result = within(60, executor.execute(python(source), CancellationToken::new()))
+                .await
+                .unwrap();
+            assert_eq!(
+                (result.stdout.text(), result.stderr.text(), result.files.len()),
+                ("[] True\n13\n".into(), String::new().into(), 0)
+            );
+        }
+        executor.shutdown().await;
+    });
+}
+
+/// Only where the runtime says so: pools of processes need semaphores.
+#[test]
+fn shared_memory_is_there_where_the_runtime_says_so() {
+    cluster_support::run("shared_memory_is_there_where_the_runtime_says_so", async |cluster| {
+        let source = "import multiprocessing\ntry: multiprocessing.Semaphore(); print('made')\n\
+                      except OSError as error: print(error.errno)\n\
+                      try: open('/dev/shm/x', 'w'); print('written')\nexcept OSError as error: print(error.errno)";
+        for (sandbox, expected) in [
+            (json!({}), "13\n13\n"),
+            (json!({"sharedMemory": true}), "made\nwritten\n"),
+        ] {
+            let spec = json!({"warmPool": {"replicas": 0}, "sandbox": sandbox});
+            let fixture = Fixture::new(cluster, spec).await;
+            let executor = fixture.owner().await;
+            let result = within(60, executor.execute(python(source), CancellationToken::new()))
+                .await
+                .unwrap();
+            assert_eq!(result.stdout.text(), expected, "{}", result.stderr.text());
+            executor.shutdown().await;
+        }
+    });
+}
+
 /// What wheels for Linux do not bring: the libraries that PEP 600 has with the system, of those that a sandbox has a use for.
 #[test]
 fn the_libraries_that_wheels_expect_of_a_system_are_there() {

@@ -77,6 +77,10 @@ pub struct RuntimeSandbox {
     /// Whether nothing runs without Landlock. seccomp is never optional. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landlock: Option<LandlockDemand>,
+    /// Whether runs may write to the `/dev/shm` of their pod, which semaphores, pools and shared memory of Python's
+    /// `multiprocessing` need. It counts as memory of the pod. Cluster only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_memory: Option<bool>,
     /// Interpreters in the image, most used first; the first one is kept ready. Default: those of the installation's
     /// image if `image` is absent too, else python. Cluster only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
