@@ -184,6 +184,7 @@ mod tests {
                 key: key.to_owned(),
                 base: BASE.to_owned(),
                 constraints: Vec::new(),
+                exclude_newer: None,
             },
             skill: SkillRef {
                 namespace: "n".to_owned(),

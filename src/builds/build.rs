@@ -9,7 +9,7 @@ use clap::Args;
 use flate2::read::GzDecoder;
 use knack_execution::interpreter::CodeUser;
 use knack_packages::environment::EnvironmentImage;
-use knack_packages::{Declaration, Request, Rules, State};
+use knack_packages::{Declaration, Request, State};
 use knack_trust::{CaArgs, Roots};
 use serde_json::{Value, json};
 
@@ -171,7 +171,7 @@ async fn install(
     request: &Request,
     (declared, roots): (&Declaration, &Roots),
 ) -> Result<BuiltEnvironment, BuildError> {
-    let rules = Rules::read(&request.constraints, false).map_err(|text| BuildError::new(State::Conflict, text))?;
+    let rules = request.rules().map_err(|text| BuildError::new(State::Conflict, text))?;
     let base = BaseInterpreter::of_host(CodeUser::SameUser).await?;
     let store = Store::open(&args.store, CodeUser::SameUser)?;
     let npm = NpmIndex::of(std::env::vars_os(), roots);

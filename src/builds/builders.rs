@@ -123,6 +123,7 @@ impl Builders {
         let asked = Request {
             input,
             constraints: wanted.asked.constraints.clone(),
+            exclude_newer: wanted.asked.exclude_newer.clone(),
             base: wanted.asked.base.clone(),
         };
         let bytes = compressed(&asked);

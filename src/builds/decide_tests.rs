@@ -14,6 +14,7 @@ fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
             key: key.to_owned(),
             base: "b@sha256:0".to_owned(),
             constraints: Vec::new(),
+            exclude_newer: None,
         },
         skill: SkillRef {
             namespace: key.split_once('/').map_or("n", |(namespace, _)| namespace).to_owned(),

@@ -69,6 +69,7 @@ mod tests {
                 key: "k".to_owned(),
                 base: "b@sha256:0".to_owned(),
                 constraints: Vec::new(),
+                exclude_newer: None,
             },
             skill: SkillRef {
                 namespace: "n".to_owned(),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::find_sources::find_sources;
 use super::{Output, programs, terminal};
 use crate::dev::{DiscoveredSources, discover};
-use crate::packages::{BuildError, Uv, usable_store};
+use crate::packages::{BuildError, Uv, find_npm, usable_store};
 
 /// Arguments of `knack doctor`.
 #[derive(Debug, Args)]
@@ -63,6 +63,10 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     checks.push(check(
         "uv, which installs packages",
         Uv::find().map(|uv| uv.path().display().to_string()),
+    ));
+    checks.push(check(
+        "npm, which chooses versions of packages of Node that have no lock",
+        find_npm().map(|path| path.display().to_string()),
     ));
     checks.push(check(
         "folder for packages",

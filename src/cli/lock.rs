@@ -11,6 +11,7 @@ use knack_gateway::catalog::SkillSource;
 use knack_packages::lock::LOCK_FILE;
 use knack_packages::node::{self, NODE_LOCK_FILE};
 use knack_packages::pylock::PYTHON_LOCK_FILE;
+use knack_packages::rules::read_day;
 use knack_packages::{Declaration, Finding, Rules, Source, declare};
 use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
@@ -31,6 +32,9 @@ pub struct LockArgs {
     /// Manifest files, or folders that hold them, with the SkillRuntime whose constraints the chosen versions meet
     #[arg(value_name = "MANIFEST")]
     manifests: Vec<PathBuf>,
+    /// Choose among the files that the index got by the end of this day in UTC (2026-07-01), instead of the SkillRuntime's day
+    #[arg(long, value_name = "DATE", value_parser = read_day)]
+    exclude_newer: Option<String>,
     #[command(flatten)]
     ca: CaArgs,
 }
@@ -39,7 +43,10 @@ pub struct LockArgs {
 /// platform finds its files in the latter; a package without wheels is an error.
 pub async fn lock(args: LockArgs) -> anyhow::Result<ExitCode> {
     let roots = args.ca.roots()?;
-    let (source, rules) = read(&args).await?;
+    let (source, mut rules) = read(&args).await?;
+    if let Some(day) = &args.exclude_newer {
+        rules = rules.excluding_newer(Some(day)).map_err(anyhow::Error::msg)?;
+    }
     let has_functions = lock_functions(&args, &source).await?;
     let of_packages = async {
         let has_node = lock_node(&args, &source, &roots).await?;
@@ -91,7 +98,7 @@ async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyh
     };
     let names: Vec<&str> = requirements.dependencies.iter().map(|one| one.name.as_str()).collect();
     terminal::note(&format!("choosing versions for {}", names.join(", ")));
-    let (text, count) = lock_of_npm(&requirements, &BuildLimits::default(), roots).await?;
+    let (text, count) = lock_of_npm(&requirements, &BuildLimits::default(), roots, None).await?;
     let file = args.path.join(NODE_LOCK_FILE);
     whole_file::write(&file, text.as_bytes())
         .await

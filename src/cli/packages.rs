@@ -9,6 +9,7 @@ use clap::Args;
 use knack_execution::interpreter::CodeUser;
 use knack_gateway::catalog::SkillSource;
 use knack_packages::given::applied;
+use knack_packages::rules::read_day;
 use knack_packages::{Declaration, Rules, State, declare};
 use knack_trust::CaArgs;
 use serde_json::{Value, json};
@@ -32,6 +33,10 @@ pub struct PackagesArgs {
     /// Build the missing environments
     #[arg(long)]
     build: bool,
+    /// Choose versions that no lock fixes among the files that the index got by the end of this day in UTC (2026-07-01), instead of
+    /// the SkillRuntime's day
+    #[arg(long, value_name = "DATE", value_parser = read_day)]
+    exclude_newer: Option<String>,
     #[command(flatten)]
     ca: CaArgs,
     /// How to print the result
@@ -68,7 +73,10 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
     if found.skills.is_empty() {
         bail!("no skill found; name a folder with a SKILL.md or a manifest file");
     }
-    let rules = package_rules(&found.runtimes)?;
+    let mut rules = package_rules(&found.runtimes)?;
+    if let Some(day) = &args.exclude_newer {
+        rules = rules.excluding_newer(Some(day)).map_err(anyhow::Error::msg)?;
+    }
     let roots = args.ca.roots()?;
     let looked = async {
         let builder = open_builder(BuildLimits::default(), rules.clone(), &roots).await;
@@ -155,7 +163,7 @@ fn print_text(shown: &ListedPackages) {
         for requirement in &shown.declared.python {
             terminal::line(&format!("     {requirement}"));
         }
-        for name in shown.declared.node.iter().flat_map(|node| &node.names) {
+        for name in shown.declared.node_names() {
             terminal::line(&format!("     {name}"));
         }
     }
@@ -167,7 +175,7 @@ fn to_json(shown: &ListedPackages) -> Value {
         "skill": shown.skill, "state": if shown.state == State::Resolving { "NotBuilt" } else { shown.state.as_str() },
         "source": shown.declared.shown_source(), "reason": shown.error.as_ref().map(|error| &error.text),
         "requirements": shown.declared.python.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "node": shown.declared.node.as_ref().map(|node| &node.names),
+        "node": Some(shown.declared.node_names()).filter(|names| !names.is_empty()),
         "findings": shown.declared.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "environment": about,
     })

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use knack_gateway::catalog::{ReportLevel, SkillSource, SourceReport};
-use knack_packages::given::{applied, forbidden};
+use knack_packages::given::{applied, broken};
 use knack_packages::programs::{missing, named};
 use knack_packages::{Finding, Source, declare};
 use knack_skill::catalog::Clash;
@@ -96,8 +96,7 @@ fn broken_rules(found: &DiscoveredSources) -> Vec<SourceReport> {
         let declared = declare(&source.files, source.overrides.packages.as_ref());
         let declared = applied(&rules, declared);
         // Of versions that depend on the Python of the sandbox, the sandbox decides.
-        let of_versions = || rules.violation(declared.versions()?, None);
-        let broken = forbidden(&rules, &declared).or_else(of_versions)?;
+        let broken = broken(&rules, &declared, None)?;
         let text = format!("skill {}: {broken}", source.id.name);
         Some(SourceReport::warning(source.origin.clone(), text))
     });
@@ -128,7 +127,7 @@ fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> Skil
             "tools": skill.tools.iter().map(|tool| &tool.name).collect::<Vec<_>>(), "inputs": skill.inputs.iter().map(|input| &input.name).collect::<Vec<_>>(),
             "packages": {
                 "source": declared.shown_source(), "names": declared.names(),
-                "node": declared.node.as_ref().map(|node| &node.names),
+                "node": Some(declared.node_names()).filter(|names| !names.is_empty()),
             },
             "tokens": {"listing": (skill.id.name.len() + skill.description.len()).div_ceil(4), "body": skill.body.len().div_ceil(4)},
         })

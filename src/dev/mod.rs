@@ -497,11 +497,7 @@ fn declared_or_standard(skill: &Skill) -> PackageNames {
 fn names(declared: &Declaration) -> PackageNames {
     PackageNames {
         python: declared.names(),
-        node: declared
-            .node
-            .as_ref()
-            .map(|node| node.names.clone())
-            .unwrap_or_default(),
+        node: declared.node_names(),
     }
 }
 

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use knack_execution::environments::Environment;
-use knack_packages::given::forbidden;
+use knack_packages::given::broken;
 use knack_packages::key::Key;
-use knack_packages::node::NodeLock;
+use knack_packages::node::{NodeLock, NodeRequirements};
 use knack_packages::{Declaration, Finding, Lock, Rules, State};
 use sha2::{Digest as _, Sha256};
 
@@ -18,7 +18,7 @@ use super::child::Bound;
 use super::layout;
 use super::limits::BuildLimits;
 use super::lock::{LockTarget, check_size, choose};
-use super::node::{self, NpmIndex};
+use super::node::{self, NpmIndex, lock_of_npm};
 use super::python::BaseInterpreter;
 use super::store::{EnvironmentInfo, Store};
 use super::uv::Uv;
@@ -96,7 +96,8 @@ impl Builder {
         self.check(declared)?;
         let lock = self.lock(declared, log).await?;
         check_size(&lock, &self.limits)?;
-        let key = self.key(declared, &lock);
+        let node = self.node_lock(declared, log).await?;
+        let key = Key::of(&lock, node.as_ref(), &self.base.platform());
         if let Some(built) = self.take(&key, false).await? {
             return Ok(built);
         }
@@ -108,8 +109,7 @@ impl Builder {
             return Ok(built);
         }
         log("installing");
-        let node = declared.node.as_ref().map(|node| &node.lock);
-        self.build(&key, &lock, node, alone).await?;
+        self.build(&key, &lock, node.as_ref(), alone).await?;
         let built = self.take(&key, true).await?;
         built.ok_or_else(|| {
             BuildError::new(
@@ -122,15 +122,10 @@ impl Builder {
     /// The environment of a declaration, if it is there; nothing is installed and nothing is asked for.
     pub async fn present(&self, declared: &Declaration) -> Result<Option<BuiltEnvironment>, BuildError> {
         self.check(declared)?;
-        match self.known_lock(declared) {
-            Some(lock) => self.take(&self.key(declared, &lock), false).await,
-            None => Ok(None),
-        }
-    }
-
-    fn key(&self, declared: &Declaration, lock: &Lock) -> Key {
-        let node = declared.node.as_ref().map(|node| &node.lock);
-        Key::of(lock, node, &self.base.platform())
+        let known = self.known_lock(declared).zip(self.known_node_lock(declared));
+        let Some((lock, node)) = known else { return Ok(None) };
+        self.take(&Key::of(&lock, node.as_ref(), &self.base.platform()), false)
+            .await
     }
 
     fn check(&self, declared: &Declaration) -> Result<(), BuildError> {
@@ -138,8 +133,7 @@ impl Builder {
             return Err(BuildError::new(State::Refused, Finding::to_string(finding)));
         }
         let python = Some(self.base.version.as_str());
-        let of_versions = || self.rules.violation(declared.versions()?, python);
-        if let Some(broken) = forbidden(&self.rules, declared).or_else(of_versions) {
+        if let Some(broken) = broken(&self.rules, declared, python) {
             return Err(BuildError::new(broken.state(), broken.text));
         }
         declared
@@ -155,10 +149,11 @@ impl Builder {
         let uv = self.uv.as_ref().map_err(Clone::clone)?;
         log("choosing versions");
         let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
-        let constraints = self.rules.constraints_text();
+        let (constraints, exclude_newer) = (self.rules.constraints_text(), self.rules.exclude_newer());
         let wanted = LockTarget {
             declared,
             constraints: &constraints,
+            exclude_newer: exclude_newer.as_deref(),
             universal: false,
         };
         let lock = choose(uv, &self.base, wanted, folder.path(), &self.limits, log).await?;
@@ -178,13 +173,45 @@ impl Builder {
         Lock::read_or_empty("chosen", &text).ok()
     }
 
+    /// The lock of packages of Node: the skill's, else the one that was chosen before, else one that npm chooses now.
+    async fn node_lock(
+        &self,
+        declared: &Declaration,
+        log: &(dyn Fn(&str) + Sync),
+    ) -> Result<Option<NodeLock>, BuildError> {
+        if let Some(known) = self.known_node_lock(declared) {
+            return Ok(known);
+        }
+        let Some(open) = &declared.open_node else {
+            return Ok(None);
+        };
+        let index = self.npm.as_ref().map_err(Clone::clone)?;
+        log("choosing versions of packages of Node");
+        let (text, _) = lock_of_npm(open, &self.limits, index.roots(), Some(index.address())).await?;
+        let lock = NodeLock::read(text.as_bytes())
+            .map_err(|_| BuildError::new(State::Failed, "npm made a lock that cannot be used"))?;
+        let kept = self.store.keep_chosen(&node_hash(open), &text);
+        kept.map_err(|error| BuildError::of_disk("the chosen versions", &error))?;
+        Ok(Some(lock))
+    }
+
+    /// `None`: versions are still to be chosen.
+    #[expect(clippy::option_option, reason = "whether it is known, and whether there is one")]
+    fn known_node_lock(&self, declared: &Declaration) -> Option<Option<NodeLock>> {
+        let Some(open) = &declared.open_node else {
+            return Some(declared.node.as_ref().map(|node| node.lock.clone()));
+        };
+        let text = self.store.chosen(&node_hash(open))?;
+        NodeLock::read(&text).ok().map(Some)
+    }
+
     /// Versions are chosen for a platform and a version of Python.
     fn declaration_hash(&self, declared: &Declaration) -> String {
         let mut hash = Sha256::new();
         let platform = format!("{:?} {}", self.base.platform(), self.base.version);
         let mut parts = vec![platform, declared.requirements_text()];
-        // Without constraints the versions that were chosen before there were any still count.
-        parts.extend(Some(self.rules.constraints_text()).filter(|text| !text.is_empty()));
+        // Without rules the versions that were chosen before there were any still count.
+        parts.extend(Some(self.rules.choice_text()).filter(|text| !text.is_empty()));
         for part in parts {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
@@ -311,6 +338,12 @@ impl Builder {
         uv.run(&arguments, stage, self.limits.time, bound).await?;
         bytecode::compile(&self.base, prefix, self.limits.time, bound).await
     }
+}
+
+/// A lock of npm is for every platform.
+fn node_hash(open: &NodeRequirements) -> String {
+    let text = node::package_json(open).to_string();
+    knack_skill::digest::hex(&Sha256::digest(format!("node {text}")))
 }
 
 async fn blocking<T: Send + 'static>(

@@ -23,6 +23,8 @@ pub(super) struct LockTarget<'a> {
     pub(super) declared: &'a Declaration,
     /// Constraints, a line each.
     pub(super) constraints: &'a str,
+    /// No file that came to the index later.
+    pub(super) exclude_newer: Option<&'a str>,
     /// For every platform, and this and later versions of Python.
     pub(super) universal: bool,
 }
@@ -38,10 +40,11 @@ pub async fn lock_for_all_platforms(
     log: &(dyn Fn(&str) + Sync),
 ) -> Result<Lock, BuildError> {
     let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
-    let constraints = rules.constraints_text();
+    let (constraints, exclude_newer) = (rules.constraints_text(), rules.exclude_newer());
     let wanted = LockTarget {
         declared,
         constraints: &constraints,
+        exclude_newer: exclude_newer.as_deref(),
         universal: true,
     };
     choose(uv, base, wanted, folder.path(), limits, log).await
@@ -75,6 +78,11 @@ pub(super) async fn choose(
     if !wanted.constraints.is_empty() {
         arguments.extend(["--constraints".into(), CONSTRAINTS.into()]);
     }
+    arguments.extend(
+        wanted
+            .exclude_newer
+            .map(|until| format!("--exclude-newer={until}").into()),
+    );
     arguments.extend(wanted.universal.then(|| "--universal".into()));
     arguments.extend(["--python".into(), base.executable.clone().into_os_string()]);
     arguments.extend(["--cache-dir".into(), folder.join("uv").into_os_string()]);

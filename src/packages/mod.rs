@@ -27,7 +27,7 @@ pub use build_error::BuildError;
 pub use limits::BuildLimits;
 pub use lock::lock_for_all_platforms;
 pub(crate) use node::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
-pub use node::{NpmIndex, lock_of_npm};
+pub use node::{NpmIndex, find_npm, lock_of_npm};
 pub use python::BaseInterpreter;
 pub(crate) use service::open_builder;
 pub use service::{LogLine, Packages};

@@ -37,10 +37,14 @@ pub(super) fn packages_status(declared: &Declaration) -> PackagesStatus {
     let input = Input::of(declared);
     PackagesStatus {
         source: cut(&declared.shown_source(), SOURCE_MAX),
-        locked: input.is_locked(),
+        locked: input.is_locked() && declared.open_node.is_none(),
         digest: (!declared.is_refused()).then(|| input.digest()),
         python: listed(lines),
-        node: listed(declared.node.as_ref().map(of_node).unwrap_or_default()),
+        node: listed(match &declared.open_node {
+            Some(open) => open.dependencies.iter().map(ToString::to_string).collect(),
+            None => declared.node.as_ref().map(of_node).unwrap_or_default(),
+        }),
+        node_unlocked: declared.open_node.is_some(),
         refused: declared
             .findings
             .iter()

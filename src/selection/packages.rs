@@ -104,6 +104,8 @@ pub struct EnvironmentRequest {
     pub base: String,
     /// Constraints of the runtime.
     pub constraints: Vec<String>,
+    /// The last day whose files may be chosen.
+    pub exclude_newer: Option<String>,
 }
 
 /// The state of a revision's packages at a runtime. `None`: it has none.
@@ -122,7 +124,7 @@ pub fn packages(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_
     if let Some(why) = &declared.refused {
         return verdict(State::Refused, why.clone());
     }
-    if let Some(broken) = broken(runtime, revision, declared) {
+    if let Some(broken) = broken(runtime, revision, declared, scope) {
         return verdict(broken.state(), broken.text);
     }
     if is_none(declared) {
@@ -198,7 +200,7 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
     if revision.image.is_some()
         || declared.refused.is_some()
         || is_none(declared)
-        || broken(runtime, revision, declared).is_some()
+        || broken(runtime, revision, declared, scope).is_some()
     {
         return None;
     }
@@ -217,6 +219,7 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
         key,
         base: base.to_owned(),
         constraints: spec.constraints,
+        exclude_newer: spec.exclude_newer,
     })
 }
 
@@ -242,7 +245,7 @@ pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Sc
     if declared.refused.is_some() {
         return None;
     }
-    if let Some(broken) = broken(runtime, revision, declared) {
+    if let Some(broken) = broken(runtime, revision, declared, scope) {
         let reason = match broken.rule {
             BrokenRule::Allowed => Reason::PackagesNotAllowed,
             BrokenRule::Lock => Reason::LockRequired,
@@ -296,7 +299,27 @@ fn image<'a>(runtime: &'a SkillRuntime, revision: Revision<'a>) -> Option<&'a st
     }
 }
 
-fn broken(runtime: &SkillRuntime, revision: Revision<'_>, declared: &PackagesStatus) -> Option<RuleViolation> {
+/// A rule of the runtime that a revision breaks, else the lock that builders need for packages of Node: they have no npm.
+fn broken(
+    runtime: &SkillRuntime,
+    revision: Revision<'_>,
+    declared: &PackagesStatus,
+    scope: &Scope<'_>,
+) -> Option<RuleViolation> {
+    let unlocked = declared.node_unlocked && scope.environments.is_some() && revision.image.is_none();
+    broken_rule(runtime, revision, declared).or_else(|| {
+        unlocked.then(|| RuleViolation {
+            rule: BrokenRule::Lock,
+            text: format!(
+                "packages of Node are declared in {} without package-lock.json, and a cluster chooses no versions of them; write it \
+                 with knack skill lock",
+                declared.source
+            ),
+        })
+    })
+}
+
+fn broken_rule(runtime: &SkillRuntime, revision: Revision<'_>, declared: &PackagesStatus) -> Option<RuleViolation> {
     let rules = match rules(runtime.spec.packages.as_ref()?) {
         Ok(rules) => rules,
         // The definition refuses most of them; nothing is served by a rule that cannot be read.
@@ -356,6 +379,6 @@ pub fn rules(spec: &RuntimePackages) -> Result<Rules, String> {
         AllowedPackages::Standard => Allowed::Standard,
         AllowedPackages::None => Allowed::Nothing,
     };
-    let rules = Rules::read(&spec.constraints, spec.require_lock)?;
+    let rules = Rules::read(&spec.constraints, spec.require_lock)?.excluding_newer(spec.exclude_newer.as_deref())?;
     Ok(rules.with_standard(spec.standard).allowing(allowed))
 }

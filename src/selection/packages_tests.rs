@@ -201,6 +201,7 @@ fn at_images(
 fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them() {
     let node = json!({"source": "package-lock.json", "locked": true, "node": ["docx@9.5.1"], "digest": "d1"});
     let open = json!({"source": "requirements.txt; package.json", "python": ["mcp>=1"], "node": ["docx@9.5.1"], "digest": "d1"});
+    let unlocked = json!({"source": "package.json", "node": ["docx@^9"], "nodeUnlocked": true, "digest": "d1"});
     let demands = json!({"packages": {"constraints": ["docx<2", "six<2"], "requireLock": true}});
     let key = key("d1", true, &Rules::default(), "r.io/default@sha256:00");
     let ready = EnvironmentStatuses([(key, record(State::Ready))].into());
@@ -236,6 +237,11 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
         let (told, found) = at_images(declared, json!({}), spec, records);
         assert!(told.starts_with(said), "{what}: {told}");
         assert_eq!(found.state.as_str(), state, "{what}");
+    }
+    let refused = "refused LockRequired: packages of Node are declared in package.json without package-lock.json";
+    for (records, said) in [(Some(&ready), refused), (None, "PackagesMissing: its code runs")] {
+        let told = at_images(&unlocked, json!({}), json!({}), records).0;
+        assert!(told.starts_with(said), "{told}");
     }
 }
 
@@ -501,16 +507,21 @@ fn a_long_marker_hides_no_version_from_a_constraint() {
     };
     let mut skill = skill("blue", "pdf", json!({}), json!({}));
     skill.status.as_mut().unwrap().packages = Some(status);
-    for (constraint, is_refused) in [
-        ("numpy>=2.3", false),
-        ("numpy<3", false),
-        ("numpy<2", true),
-        ("six>=2", true),
+    for (constraint, is_refused, day) in [
+        ("numpy>=2.3", false, None),
+        ("numpy<3", false, None),
+        ("numpy<2", true, None),
+        ("six>=2", true, None),
+        ("numpy>=2.3", false, Some("2026-07-01")),
     ] {
-        let runtime = runtime("blue", json!({"packages": {"constraints": [constraint]}}));
+        let runtime = runtime(
+            "blue",
+            json!({"packages": {"constraints": [constraint], "excludeNewer": day}}),
+        );
         let request = knack_packages::Request {
             input: knack_packages::environment::Input::of(&declared),
             constraints: vec![constraint.to_owned()],
+            exclude_newer: day.map(str::to_owned),
             base: base.to_owned(),
         };
         let asked = asked(&runtime, Revision::newest(&skill), &scope).map(|asked| asked.key);

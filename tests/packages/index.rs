@@ -51,6 +51,27 @@ impl Drop for Index {
 }
 
 impl Index {
+    /// Serves files of one project with the times at which the index got them (PEP 691, PEP 700).
+    pub(crate) async fn serve_dated(project: &str, files: Vec<(String, Vec<u8>, &str)>) -> Self {
+        let entries: Vec<_> = files
+            .iter()
+            .map(|(name, bytes, time)| {
+                serde_json::json!({"filename": name, "url": format!("/files/{name}"), "hashes": {"sha256": sha256(bytes)},
+                    "size": bytes.len(), "upload-time": time})
+            })
+            .collect();
+        let page =
+            serde_json::json!({"meta": {"api-version": "1.1"}, "name": project, "versions": [], "files": entries});
+        let mut pages: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        pages.insert(format!("/simple/{project}/"), page.to_string().into_bytes());
+        pages.extend(
+            files
+                .into_iter()
+                .map(|(name, bytes, _)| (format!("/files/{name}"), bytes)),
+        );
+        Self::of_pages(pages, "application/vnd.pypi.simple.v1+json").await
+    }
+
     /// Serves files: each belongs to the project whose name its own begins with.
     pub(crate) async fn serve(files: Vec<(String, Vec<u8>)>) -> Self {
         let mut pages: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -63,6 +84,11 @@ impl Index {
                 .extend(link.bytes());
             pages.insert(format!("/files/{name}"), bytes);
         }
+        Self::of_pages(pages, "text/html").await
+    }
+
+    /// Serves these pages; `listing` is the type of those that list files.
+    async fn of_pages(pages: BTreeMap<String, Vec<u8>>, listing: &'static str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/simple", listener.local_addr().unwrap());
         let serving = tokio::spawn(async move {
@@ -79,7 +105,7 @@ impl Index {
                     let head = String::from_utf8_lossy(&head).into_owned();
                     let path = head.split(' ').nth(1).unwrap_or_default();
                     let kind = if path.starts_with("/simple") {
-                        "text/html"
+                        listing
                     } else {
                         "application/octet-stream"
                     };

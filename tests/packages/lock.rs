@@ -46,6 +46,66 @@ async fn chosen_versions_meet_the_constraints_of_the_runtime() {
     assert!(said.contains("contain no SkillRuntime"), "{said}");
 }
 
+/// A version that came after the day is not chosen, whether the runtime or the command line names the day.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_file_of_a_later_day_is_chosen() {
+    let files = [("good.py", "VALUE = 7\n")];
+    let dated = [
+        ("1.0", "2026-06-30T23:00:00Z"),
+        ("2.0", "2026-07-01T23:00:00Z"),
+        ("3.0", "2026-07-02T00:30:00Z"),
+    ];
+    let wheels = dated.map(|(version, time)| {
+        let (name, bytes) = wheel("good", version, "", &files);
+        (name, bytes, time)
+    });
+    let index = Index::serve_dated("good", wheels.to_vec()).await;
+    let fixture = BuilderFixture::new(&index.url);
+    let runtime = RUNTIME.replace("constraints: [\"good<2\"]", "excludeNewer: \"2026-06-30\"");
+    let folder = folder(&[("skills/with/SKILL.md", SKILL), ("manifests/main.yaml", &runtime)]);
+    let store = fixture.folder.path().join("store");
+    let uv = uv_path();
+    let environment = [
+        ("KNACK_UV", uv.to_str().unwrap()),
+        ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
+        ("UV_DEFAULT_INDEX", index.url.as_str()),
+        ("HOME", fixture.folder.path().to_str().unwrap()),
+        ("NO_PROXY", "127.0.0.1"),
+        // A day is one of UTC, wherever the person is.
+        ("TZ", "Pacific/Kiritimati"),
+    ];
+    let run = async |arguments: &[&str]| {
+        let output = knack(folder.path(), arguments, &environment).await;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    };
+    // Versions are chosen anew for another day.
+    for (day, version) in [("2026-07-01", "2.0"), ("2026-06-30", "1.0"), ("2026-07-01", "2.0")] {
+        let (code, said) = run(&["skill", "packages", "--build", "--exclude-newer", day, "skills/with"]).await;
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains(&format!("good {version}")), "{day}: {said}");
+    }
+    for (arguments, version) in [
+        (&["skills/with"][..], "3.0"),
+        (&["skills/with", "manifests/main.yaml"], "1.0"),
+        (
+            &["skills/with", "manifests/main.yaml", "--exclude-newer", "2026-07-01"],
+            "2.0",
+        ),
+    ] {
+        let (code, said) = run(&[&["skill", "lock"], arguments].concat()).await;
+        assert_eq!(code, Some(0), "{arguments:?}: {said}");
+        let written = std::fs::read_to_string(folder.path().join("skills/with/requirements.lock")).unwrap();
+        assert!(
+            written.contains(&format!("good=={version} ")),
+            "{arguments:?}: {written}"
+        );
+    }
+    let (code, said) = run(&["skill", "lock", "skills/with", "--exclude-newer", "yesterday"]).await;
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("is not a day; write one such as 2026-07-01"), "{said}");
+}
+
 /// The lock of requirements that no Python from this one on needs has no packages, and is accepted where they are declared.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_without_packages_is_written_where_no_requirement_applies() {

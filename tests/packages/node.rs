@@ -7,15 +7,15 @@ use knack::packages::{BuildError, BuildLimits, BuiltEnvironment};
 use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::local::{LocalExecutor, LocalSettings};
 use knack_execution::{ExecutionRequest, Executor, Exit, Language, Program, SkillMount};
-use knack_packages::State;
 use knack_packages::environment::Input;
+use knack_packages::{Rules, State};
 use knack_skill::model::{Skill, SkillRef};
 use knack_skill::problem::Profile;
 use knack_skill::{LoadInput, SpecOverrides};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::npm_index::{NpmServer, lock, package, tgz};
+use super::npm_index::{NpmServer, integrity, lock, package, tgz};
 use super::runner::{python, settings};
 use super::skip::skip;
 use super::{BuilderFixture, declared, skill_files};
@@ -133,6 +133,49 @@ async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
         .await
         .unwrap();
     assert!(!there.is_new && there.environment.root == built.environment.root);
+}
+
+/// As versions of Python: a skill without a lock works on a laptop, and is the same every time.
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_that_no_lock_fixes_are_chosen_once() {
+    if !std::path::Path::new("/usr/bin/npm").exists() {
+        return skip(
+            "versions_that_no_lock_fixes_are_chosen_once",
+            "there is no /usr/bin/npm",
+        );
+    }
+    let greet = package(&[("package.json", "{\"name\": \"greet\", \"version\": \"1.2.0\"}")]);
+    let entry = json!({"name": "greet", "version": "1.2.0", "scripts": {"postinstall": "touch /tmp/knack-node-ran"},
+        "dist": {"integrity": integrity(&greet), "tarball": "http://elsewhere.invalid/greet/-/greet-1.2.0.tgz"}});
+    let about = json!({"name": "greet", "dist-tags": {"latest": "1.2.0"}, "versions": {"1.2.0": entry}}).to_string();
+    let (fixture, server) = fixture(&[("greet", about.as_bytes()), ("greet/-/greet-1.2.0.tgz", &greet)]).await;
+    let builder = fixture.builder(BuildLimits::default()).await;
+    for files in [
+        &[("SKILL.md", "---\nname: x\npackages: {node: [\"greet@^1\"]}\n---\n")][..],
+        &[("package.json", "{\"dependencies\": {\"greet\": \"^1\"}}")],
+    ] {
+        let declared = declared(files);
+        assert!(declared.wants_environment() && !declared.is_refused(), "{declared:?}");
+        let is_first = files[0].0 == "SKILL.md";
+        assert_eq!(builder.present(&declared).await.unwrap().is_none(), is_first);
+        let built = builder.environment(&declared, &|_| {}).await.unwrap();
+        assert_eq!(built.is_new, is_first);
+        assert_eq!(built.about.node, [("greet".to_owned(), "1.2.0".to_owned())]);
+        let modules = built.environment.node_modules.clone().unwrap();
+        assert!(modules.join("greet/package.json").exists());
+    }
+    assert!(!std::path::Path::new("/tmp/knack-node-ran").exists());
+    let asked = server.asked.lock().unwrap().len();
+    assert_eq!(asked, 2, "npm asks once for the versions, and the file is fetched once");
+    drop(server);
+    let rules = Rules::read(&[], true).unwrap();
+    let builder = fixture.builder_under(BuildLimits::default(), rules).await;
+    let declared = declared(&[("package.json", "{\"dependencies\": {\"greet\": \"^1\"}}")]);
+    let error = builder.environment(&declared, &|_| {}).await.unwrap_err();
+    assert!(
+        error.state == State::Refused && error.text.contains("knack skill lock"),
+        "{error}"
+    );
 }
 
 struct Row {

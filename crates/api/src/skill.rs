@@ -245,8 +245,8 @@ pub struct SkillPackages {
     #[serde(default)]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub python: Vec<String>,
-    /// Packages of Node as npm writes them: `docx@^9`. They are installed only from the skill's `package-lock.json`, which must be
-    /// generated for them (`knack skill lock`). An empty list means no packages; without a list, the skill's files decide.
+    /// Packages of Node as npm writes them: `docx@^9`. A cluster installs them only from the skill's `package-lock.json`, which must
+    /// be generated for them (`knack skill lock`). An empty list means no packages; without a list, the skill's files decide.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub node: Option<Vec<String>>,

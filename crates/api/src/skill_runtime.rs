@@ -124,6 +124,11 @@ pub struct RuntimePackages {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(min = 1, max = 512)))]
     pub constraints: Vec<String>,
+    /// A day, such as `2026-07-01`: of packages of Python without a lock, versions are chosen among the files that the index got by
+    /// the end of that day in UTC. The index must say when it got a file (PEP 700).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 10))]
+    pub exclude_newer: Option<String>,
     /// Serves skills that declare Python packages only with a lock (`requirements.lock` or `pylock.toml`). Packages of Node always
     /// need a lock.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -416,6 +421,7 @@ impl SkillRuntimeSpec {
             ("spec.sandbox.imagePullSecrets", !sandbox.image_pull_secrets.is_empty()),
             ("spec.sandbox.enforcement", sandbox.enforcement.is_some()),
             ("spec.sandbox.landlock", sandbox.landlock.is_some()),
+            ("spec.sandbox.sharedMemory", sandbox.shared_memory.is_some()),
             ("spec.sandbox.languages", !sandbox.languages.is_empty()),
             ("spec.sandbox.hostUsers", sandbox.host_users.is_some()),
             ("spec.sandbox.podMetadata", !sandbox.pod_metadata.is_empty()),

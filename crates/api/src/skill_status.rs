@@ -287,10 +287,13 @@ pub struct PackagesStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub python: Vec<String>,
-    /// Of Node: names and versions of the lock, such as `docx@9.5.1`, sorted; at most the first 200.
+    /// Of Node: names and versions of the lock, such as `docx@9.5.1`, or what is declared without one, sorted; at most the first 200.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub node: Vec<String>,
+    /// Whether packages of Node have no package-lock.json, so that none of the skill's packages can be installed.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub node_unlocked: bool,
     /// Hex SHA-256 of what decides about an environment: the locks, and the requirements without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]

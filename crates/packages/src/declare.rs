@@ -13,244 +13,21 @@ use std::collections::BTreeMap;
 use knack_skill::model::{AskedPackages, SkillFile};
 use serde_json::Value;
 
+use crate::declaration::{Declaration, SPEC_FIELD, Source};
 use crate::finding::{Finding, FindingKind};
 use crate::frontmatter::FrontmatterPackages;
 use crate::imports::{self, Import, MAX_SCRIPTS};
-use crate::lock::{LOCK_FILE, Lock};
-use crate::marker::{Marker, allows};
-use crate::node::{self, NODE_SPEC_FIELD, NodeDeclaration};
-use crate::pylock::{self, PYTHON_LOCK_FILE};
+use crate::lock::LOCK_FILE;
+use crate::node::{self, NodePackages};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, help_of};
-use crate::rules::Versions;
-use crate::{MAX_PACKAGES, other_locks, script, standard, version};
+use crate::{MAX_PACKAGES, declared_lock, other_locks, script, standard};
 
 /// Files of pip requirements that are read.
 const REQUIREMENTS: [&str; 2] = ["requirements.txt", "scripts/requirements.txt"];
 
-/// Files with locks, the first of which counts.
-const LOCKS: [&str; 2] = [LOCK_FILE, PYTHON_LOCK_FILE];
-
-/// Most markers of a lock in a message.
-const MAX_TOLD: usize = 4;
-
-/// The standard environment in messages.
-const STANDARD_SHOWN: &str = "standard environment";
-
-/// The field of a Skill manifest.
-const SPEC_FIELD: &str = "spec.packages.python";
-
 /// The help for a skill that asks for the standard environment and lists packages.
 const ONE_OF_BOTH: &str = "set one of the two; packages that are listed can be those of the standard environment too";
-
-/// The declaration that counts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Source {
-    /// `spec.packages` of the manifest.
-    Spec,
-    /// `packages` in the frontmatter.
-    Frontmatter,
-    /// A file of requirements.
-    Requirements(String),
-    /// Blocks of these scripts.
-    Scripts(Vec<String>),
-    /// This lock alone.
-    Lock(&'static str),
-    /// The standard environment, by `spec.packages.standard` of the manifest or `packages.standard` in the frontmatter.
-    Standard,
-    /// The standard environment, for the imports of the scripts.
-    Inferred,
-    /// The standard environment, which the runtime gives to skills that declare nothing.
-    OfRuntime,
-    /// Nothing.
-    #[default]
-    Nothing,
-}
-
-impl Source {
-    /// The source in messages.
-    pub fn shown(&self) -> String {
-        match self {
-            Self::Spec => SPEC_FIELD.to_owned(),
-            Self::Frontmatter => "packages in SKILL.md".to_owned(),
-            Self::Requirements(file) => file.clone(),
-            Self::Scripts(files) => format!("script blocks of {}", files.join(", ")),
-            Self::Lock(file) => (*file).to_owned(),
-            Self::Standard => STANDARD_SHOWN.to_owned(),
-            Self::OfRuntime => format!("{STANDARD_SHOWN}, by the runtime"),
-            Self::Inferred => "inferred from imports: the standard environment".to_owned(),
-            Self::Nothing => "nothing declared".to_owned(),
-        }
-    }
-}
-
-/// The packages that a skill declares.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Declaration {
-    /// The declaration that counts.
-    pub source: Source,
-    /// Requirements of Python packages; empty where only a lock or nothing is there.
-    pub python: Vec<Requirement>,
-    /// The skill's own lock, or that of the standard environment.
-    pub lock: Option<Lock>,
-    /// Packages of Node, by their lock.
-    pub node: Option<NodeDeclaration>,
-    /// Versions of Python that scripts ask for, by file: operator and version.
-    pub requires_python: Vec<(String, Vec<(String, String)>)>,
-    /// Interpreters that `pylock.toml` is for (`environments`): at least one marker holds. Empty: for all.
-    pub environments: Vec<Marker>,
-    /// Imports of the skill's scripts, by file.
-    pub imports: BTreeMap<String, Vec<Import>>,
-    /// Declarations that are refused or have no effect.
-    pub findings: Vec<Finding>,
-}
-
-impl Declaration {
-    /// Whether the skill needs an environment.
-    pub fn wants_environment(&self) -> bool {
-        self.source != Source::Nothing || self.node.is_some()
-    }
-
-    /// Whether the author declared packages: inferred packages may be missing, declared ones may not.
-    pub fn is_declared(&self) -> bool {
-        self.declares_python() || self.node.is_some()
-    }
-
-    /// Whether there is anything to install: the packages of a lock, whatever is declared beside it.
-    pub fn has_packages(&self) -> bool {
-        let of_python = match &self.lock {
-            Some(lock) => {
-                let is_locked = lock.pins().iter().any(|pin| pin.may_apply(None));
-                is_locked || self.left_to_python().next().is_some()
-            }
-            None => !self.python.is_empty(),
-        };
-        of_python || self.has_node_packages()
-    }
-
-    /// Whether a requirement may count for a Python of a version (`3.11.2`) on a machine (`x86_64`).
-    pub fn may_require(&self, version: &str, machine: &str) -> bool {
-        let mut all = self.python.iter();
-        all.any(|requirement| requirement.may_count(version, machine))
-    }
-
-    /// The requirements that the lock lacks and that count under some Pythons alone: only with the interpreter is it known
-    /// whether the lock is complete.
-    pub(crate) fn left_to_python(&self) -> impl Iterator<Item = &Requirement> {
-        let lock = self.lock.as_ref();
-        let lacks = move |requirement: &&Requirement| lock.is_some_and(|lock| !lock.has(&requirement.name));
-        let all = self.python.iter().filter(lacks);
-        all.filter(|requirement| requirement.applies().is_none())
-    }
-
-    /// Whether packages of Node are among them.
-    pub fn has_node_packages(&self) -> bool {
-        let node = self.node.as_ref();
-        node.is_some_and(|node| !node.lock.packages().is_empty())
-    }
-
-    /// The place of the declaration in messages.
-    pub fn shown_source(&self) -> String {
-        match &self.node {
-            None => self.source.shown(),
-            Some(node) if self.source == Source::Nothing => node.source.clone(),
-            // A list of the manifest says that none of Python are wanted.
-            Some(node) if self.source == Source::Spec && node.source == NODE_SPEC_FIELD && self.python.is_empty() => {
-                node.source.clone()
-            }
-            // The frontmatter says it of both.
-            Some(node) if self.source == Source::Frontmatter && node.source.starts_with("packages.node") => {
-                self.source.shown()
-            }
-            Some(node) => format!("{}; {}", self.source.shown(), node.source),
-        }
-    }
-
-    /// Whether packages of Python are declared by the author.
-    pub fn declares_python(&self) -> bool {
-        !matches!(self.source, Source::Nothing | Source::Inferred | Source::OfRuntime)
-    }
-
-    /// Why a Python of a version (`3.11.2`) on a machine (`x86_64`) cannot run the scripts; `None` if it can.
-    pub fn python_refused(&self, version: &str, machine: &str) -> Option<String> {
-        if let Some((file, clauses)) = self
-            .requires_python
-            .iter()
-            .find(|(_, clauses)| !allows(clauses, version))
-        {
-            let wanted: Vec<String> = clauses
-                .iter()
-                .map(|(operator, wanted)| format!("{operator}{wanted}"))
-                .collect();
-            let wanted = wanted.join(",");
-            return Some(format!("{file} requires Python {wanted}, and {version} is here"));
-        }
-        let mut open = self.left_to_python();
-        if let Some(missing) = open.find(|requirement| requirement.may_count(version, machine)) {
-            return Some(format!(
-                "{missing} is declared but not in the lock, and Python {version} on {machine} is here; regenerate the lock with \
-                 knack skill lock under this Python"
-            ));
-        }
-        let all = &self.environments;
-        if all.is_empty() || all.iter().any(|marker| marker.may_hold(version, machine)) {
-            return None;
-        }
-        let told: Vec<String> = all.iter().take(MAX_TOLD).map(ToString::to_string).collect();
-        let more = if all.len() > MAX_TOLD { "; …" } else { "" };
-        Some(format!(
-            "environments of {PYTHON_LOCK_FILE} ({}{more}) has none for Python {version} on {machine}, which is here; lock the \
-             packages for it too, or write {LOCK_FILE} with knack skill lock",
-            told.join("; ")
-        ))
-    }
-
-    /// Whether nothing is built because something is refused.
-    pub fn is_refused(&self) -> bool {
-        self.findings.iter().any(Finding::is_error)
-    }
-
-    /// The input of [`crate::rules::Rules`]. `None`: nothing is declared, or it is refused anyway.
-    pub fn versions(&self) -> Option<Versions<'_>> {
-        match &self.lock {
-            _ if self.is_refused() => None,
-            Some(lock) => Some(Versions::Locked(lock.pins())),
-            None if self.python.is_empty() => None,
-            None => Some(Versions::Open(&self.python)),
-        }
-    }
-
-    /// Names of Python packages in messages: the required ones, else those of the lock, sorted.
-    pub fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = match (&self.source, &self.lock) {
-            (Source::Standard | Source::Inferred | Source::OfRuntime, _) => {
-                standard::names().map(str::to_owned).collect()
-            }
-            (Source::Lock(_), Some(lock)) => lock.packages().iter().map(|(name, _)| name.clone()).collect(),
-            _ => self.python.iter().map(|requirement| requirement.name.clone()).collect(),
-        };
-        names.sort();
-        names.dedup();
-        names
-    }
-
-    /// The requirements as a file, in one form: equal declarations have equal texts.
-    pub fn requirements_text(&self) -> String {
-        text_of(self.python.iter())
-    }
-
-    /// The same of those that are left to the interpreter.
-    pub(crate) fn left_to_python_text(&self) -> String {
-        text_of(self.left_to_python())
-    }
-}
-
-fn text_of<'r>(requirements: impl Iterator<Item = &'r Requirement>) -> String {
-    let mut lines: Vec<String> = requirements.map(ToString::to_string).collect();
-    lines.sort();
-    lines.dedup();
-    lines.iter().map(|line| format!("{line}\n")).collect()
-}
 
 /// Reads the packages that a skill declares: in its files, or in a manifest, whose list replaces them. No input panics.
 pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
@@ -266,7 +43,11 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>
 pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
     let front = FrontmatterPackages::of(files);
     let mut declared = stated_of_python(files, spec, front.as_ref());
-    declared.node = node::declared(files, (spec, front.as_ref()), &mut declared.findings);
+    match node::declared(files, (spec, front.as_ref()), &mut declared.findings) {
+        Some(NodePackages::Locked(node)) => declared.node = Some(node),
+        Some(NodePackages::Open(open)) => declared.open_node = Some(open),
+        None => {}
+    }
     declared
 }
 
@@ -292,6 +73,7 @@ fn stated_of_python(
         python,
         lock: None,
         node: None,
+        open_node: None,
         requires_python,
         environments: Vec::new(),
         imports: BTreeMap::new(),
@@ -309,13 +91,13 @@ fn stated_of_python(
         ));
         declared.python.clear();
     }
-    add_lock(files, &mut declared);
+    let of_scripts = declared_lock::add(files, &mut declared);
     let is_alone = declared.source == Source::Nothing && !declared.is_refused();
     // Beside the standard environment neither lock counts, which is reported of both.
     let has_other = declared.source != Source::Standard && files.contains_key(LOCK_FILE);
     declared
         .findings
-        .extend(other_locks::findings(files, is_alone, has_other));
+        .extend(other_locks::findings(files, is_alone, has_other, &of_scripts));
     declared
 }
 
@@ -433,120 +215,6 @@ fn union(blocks: Vec<Block<'_>>, findings: &mut Vec<Finding>) -> (Source, Vec<Re
 fn exclude_each_other(one: &Requirement, other: &Requirement) -> bool {
     let versions = one.pinned().zip(other.pinned());
     one.name == other.name && one.marker == other.marker && versions.is_some_and(|(one, other)| one != other)
-}
-
-fn add_lock(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
-    let mut there = LOCKS.into_iter().filter_map(|name| Some((name, files.get(name)?)));
-    if declared.source == Source::Standard {
-        declared.lock = standard::lock().cloned();
-        for (name, _) in there {
-            let text = "it has no effect: the standard environment has a lock of its own";
-            let help = "declare the packages instead of packages.standard, or remove the lock";
-            declared
-                .findings
-                .push(Finding::new(FindingKind::NotInstalled, name, 0, text, help));
-        }
-        return;
-    }
-    let Some((name, file)) = there.next() else {
-        return add_own_hashes(files, declared);
-    };
-    let lock = match read_lock(name, &file.bytes, declared) {
-        Ok(lock) => lock,
-        Err(refused) => return declared.findings.extend(refused),
-    };
-    for requirement in declared
-        .python
-        .iter()
-        .filter(|requirement| requirement.applies() == Some(true) && !lock.has(&requirement.name))
-    {
-        let text = format!("{} is declared but not in the lock", requirement.name);
-        let help = match name {
-            PYTHON_LOCK_FILE => {
-                "regenerate it with the tool that wrote it, or write requirements.lock with knack skill lock"
-            }
-            _ => "regenerate the lock with knack skill lock",
-        };
-        declared
-            .findings
-            .push(Finding::new(FindingKind::Lock, name, 0, text, help));
-    }
-    if declared.source == Source::Nothing {
-        declared.source = Source::Lock(name);
-    }
-    declared.findings.extend(not_met(name, &lock, &declared.python));
-    declared.lock = Some(lock);
-}
-
-/// Requirements that allow none of the versions that a lock has for them in a sandbox. What is installed is in the lock.
-fn not_met(file: &str, lock: &Lock, requirements: &[Requirement]) -> Vec<Finding> {
-    let wanted = requirements.iter().filter(|requirement| requirement.may_apply(None));
-    let findings = wanted.filter_map(|requirement| {
-        let pins = lock.pins().iter();
-        let pins = pins.filter(|pin| pin.name == requirement.name && pin.may_apply(None));
-        let versions: Vec<&str> = pins.filter_map(Requirement::pinned).collect();
-        let is_refused = |version: &&str| version::allows(&requirement.clauses, version) == Some(false);
-        if versions.is_empty() || !versions.iter().all(is_refused) {
-            return None;
-        }
-        let text = format!(
-            "{requirement} is declared, and the lock has {}, which is installed",
-            versions.join(", ")
-        );
-        let help = "regenerate the lock with knack skill lock, or change the declaration";
-        Some(Finding::new(FindingKind::NotInstalled, file, 0, text, help))
-    });
-    findings.take(requirements_txt::MAX_FINDINGS).collect()
-}
-
-/// A file of requirements that fixes every version with its hashes, as pip's hash-checking mode needs it, is its own lock.
-fn add_own_hashes(files: &BTreeMap<String, SkillFile>, declared: &mut Declaration) {
-    let Source::Requirements(file) = &declared.source else {
-        return;
-    };
-    let Some(bytes) = files.get(file).map(|file| &file.bytes) else {
-        return;
-    };
-    let read = requirements_txt::read(file, bytes);
-    if read.lines.iter().all(|line| line.hashes.is_empty()) {
-        return;
-    }
-    let is_fixed = |line: &&requirements_txt::Line| !line.hashes.is_empty() && line.requirement.pinned().is_some();
-    let open: Vec<_> = read.lines.iter().filter(|line| !is_fixed(line)).collect();
-    let Some(first) = open.first() else {
-        if read.findings.is_empty() {
-            declared.lock = Some(Lock::of(&read.lines));
-        }
-        return;
-    };
-    let text = format!(
-        "hashes are not checked: {} of {} requirements, the first of them {}, have no exact version with a hash",
-        open.len(),
-        read.lines.len(),
-        first.requirement.name
-    );
-    let help = "give every requirement an exact version and a hash, or write requirements.lock with knack skill lock";
-    let finding = Finding::new(FindingKind::NotInstalled, file, first.number, text, help);
-    declared.findings.push(finding);
-}
-
-fn read_lock(name: &str, bytes: &[u8], declared: &mut Declaration) -> Result<Lock, Vec<Finding>> {
-    if name == LOCK_FILE {
-        let counts = |requirement: &Requirement| requirement.applies() == Some(true);
-        return match declared.source {
-            Source::Nothing => Lock::read(name, bytes),
-            _ if declared.python.iter().any(counts) => Lock::read(name, bytes),
-            _ => Lock::read_or_empty(name, bytes),
-        };
-    }
-    let read = pylock::read(bytes)?;
-    if !read.head.requires_python.is_empty() {
-        declared
-            .requires_python
-            .push((name.to_owned(), read.head.requires_python));
-    }
-    declared.environments = read.head.environments;
-    Ok(read.lock)
 }
 
 /// The standard environment, if a script imports one of its packages.

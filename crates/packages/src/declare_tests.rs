@@ -332,7 +332,7 @@ fn a_lock_of_another_tool_says_how_to_export_it_and_alone_it_is_refused() {
         }
     }
     let script = "# /// script\n# dependencies = [\"six\"]\n# ///\n";
-    let locked = declare(&files(&[("a.py", script), ("a.py.lock", "")]), None);
+    let locked = declare(&files(&[("a.py", script), ("b.py", script), ("a.py.lock", "")]), None);
     assert!(!locked.is_refused());
     assert!(
         locked.findings[0].help.contains("uv export --script a.py"),

@@ -11,7 +11,7 @@ use knack_skill::digest::hex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::declare::{Declaration, Source};
+use crate::declaration::{Declaration, Source};
 use crate::finding::{Finding, FindingKind};
 use crate::lock::Lock;
 use crate::marker::Marker;
@@ -115,6 +115,8 @@ impl Input {
                 names: Vec::new(),
                 lock,
             }),
+            // Without a lock nothing is requested.
+            open_node: None,
             requires_python: self.python.clone(),
             environments: self.environments()?,
             imports: BTreeMap::new(),
@@ -143,14 +145,22 @@ pub struct Request {
     pub input: Input,
     /// Constraints of the runtime, as in its manifest.
     pub constraints: Vec<String>,
+    /// The last day whose files may be chosen, as in its manifest. Absent without, as parts of the input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclude_newer: Option<String>,
     /// The image that the environment is added to, by digest.
     pub base: String,
 }
 
 impl Request {
+    /// What may be chosen. Errors: it cannot be read.
+    pub fn rules(&self) -> Result<Rules, String> {
+        Rules::read(&self.constraints, false)?.excluding_newer(self.exclude_newer.as_deref())
+    }
+
     /// The key. Errors: the constraints cannot be read.
     pub fn key(&self) -> Result<String, String> {
-        let rules = Rules::read(&self.constraints, false)?;
+        let rules = self.rules()?;
         let lock = self.input.lock.as_deref().filter(|text| !text.is_empty());
         let lock = lock.and_then(|text| Lock::read("lock", text.as_bytes()).ok());
         let is_fixed = self.input.is_locked() && !lock.is_some_and(|lock| rules.exclude_any(lock.pins()));
@@ -162,11 +172,7 @@ impl Request {
 /// versions and the runtime excludes none of them (`is_fixed`), what the runtime allows. Equal for two skills with equal locks at
 /// runtimes of one image.
 pub fn key(digest: &str, is_fixed: bool, rules: &Rules, base: &str) -> String {
-    let constraints = if is_fixed {
-        String::new()
-    } else {
-        rules.constraints_text()
-    };
+    let constraints = if is_fixed { String::new() } else { rules.choice_text() };
     let mut key = hash(&[&FORMAT.to_string(), digest, &constraints, base]);
     key.truncate(KEY_DIGITS);
     key

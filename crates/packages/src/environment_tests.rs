@@ -55,6 +55,7 @@ fn key(files: &[(&str, &str)], constraints: &[&str], base: &str) -> String {
     let request = Request {
         input: Input::of(&declared(files)),
         constraints: constraints.iter().map(|text| (*text).to_owned()).collect(),
+        exclude_newer: None,
         base: base.to_owned(),
     };
     request.key().unwrap()
@@ -225,6 +226,7 @@ fn a_request_without_packages_of_node_is_what_it_was() {
     let request = Request {
         input: Input::of(&declared(&[("requirements.txt", "six>=1")])),
         constraints: Vec::new(),
+        exclude_newer: None,
         base: "img@sha256:a".to_owned(),
     };
     let text = serde_json::to_string(&request.input).unwrap();

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use knack_skill::model::{AskedPackages, SkillFile};
 use knack_skill::tree;
 
-use crate::declare::{Declaration, Source, is_python};
+use crate::declaration::{Declaration, Source};
+use crate::declare::is_python;
 use crate::finding::{Finding, FindingKind, shown};
 use crate::imports::Import;
 use crate::node;

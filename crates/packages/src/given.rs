@@ -1,6 +1,6 @@
 //! The standard environment for skills that declare nothing, where a runtime gives it.
 
-use crate::declare::{Declaration, Source};
+use crate::declaration::{Declaration, Source};
 use crate::rules::{RuleViolation, Rules};
 use crate::standard;
 
@@ -44,6 +44,13 @@ pub fn forbidden(rules: &Rules, declared: &Declaration) -> Option<RuleViolation>
     }
     let is_standard = matches!(declared.source, Source::Standard | Source::Inferred | Source::OfRuntime);
     rules.forbidden(is_standard && !declared.has_node_packages())
+}
+
+/// The rule that a declaration breaks, for a version of Python or for any.
+pub fn broken(rules: &Rules, declared: &Declaration, python: Option<&str>) -> Option<RuleViolation> {
+    let of_versions = || rules.violation(declared.versions()?, python);
+    let of_node = || declared.open_node.as_ref().and_then(|_| rules.unlocked_node());
+    forbidden(rules, declared).or_else(of_versions).or_else(of_node)
 }
 
 #[cfg(test)]

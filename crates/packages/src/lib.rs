@@ -8,7 +8,9 @@
 //!
 //! Nothing here reads a clock, a file or a network; nothing of a package or of a skill is executed.
 
+mod declaration;
 pub mod declare;
+mod declared_lock;
 pub mod environment;
 pub mod finding;
 pub mod findings;
@@ -31,9 +33,11 @@ pub mod rules;
 pub mod script;
 pub mod standard;
 pub mod state;
+mod uv_lock;
 mod version;
 
-pub use declare::{Declaration, Source, declare, stated};
+pub use declaration::{Declaration, Source};
+pub use declare::{declare, stated};
 pub use environment::{EnvironmentStatus, EnvironmentStatuses, Request};
 pub use finding::{Finding, FindingKind};
 pub use findings::findings;

@@ -40,8 +40,13 @@ const OF_SCRIPT: &str = ".py.lock";
 
 /// A finding for each lock that is not read. Where nothing else says what to install (`is_alone`), that of a tool is an error:
 /// what its author locked would be missing in every run, or be the standard environment's with other versions.
-/// `has_other`: `pylock.toml` is the second of two locks that are read.
-pub(crate) fn findings(files: &BTreeMap<String, SkillFile>, is_alone: bool, has_other: bool) -> Vec<Finding> {
+/// `has_other`: `pylock.toml` is the second of two locks that are read. `read`: locks of scripts that are read.
+pub(crate) fn findings(
+    files: &BTreeMap<String, SkillFile>,
+    is_alone: bool,
+    has_other: bool,
+    read: &[String],
+) -> Vec<Finding> {
     let finding = |file: &String| {
         if let Some(help) = of_tool(file) {
             return Some(if is_alone {
@@ -59,7 +64,11 @@ pub(crate) fn findings(files: &BTreeMap<String, SkillFile>, is_alone: bool, has_
             Finding::new(FindingKind::NotInstalled, file, 0, text, help)
         })
     };
-    files.keys().filter_map(finding).collect()
+    files
+        .keys()
+        .filter(|file| !read.contains(file))
+        .filter_map(finding)
+        .collect()
 }
 
 /// `pylock.<name>.toml`.

@@ -129,7 +129,7 @@ fn marker_of(value: &Value, groups: &[&str]) -> Result<Selected, String> {
 }
 
 /// One package; `None`: it is for other systems, or for a group that is not asked for.
-fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Option<Line>, String> {
+pub(crate) fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Option<Line>, String> {
     let package = package.as_table().ok_or("packages must be an array of tables")?;
     let text_at = |key: &str| package.get(key).and_then(Value::as_str);
     let name = text_at("name").ok_or_else(|| format!("packages[{index}] has no name"))?;

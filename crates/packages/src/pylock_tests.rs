@@ -1,5 +1,6 @@
 use super::*;
-use crate::declare::{Source, declare};
+use crate::declaration::Source;
+use crate::declare::declare;
 use crate::fixture::files;
 use crate::lock::LOCK_FILE;
 

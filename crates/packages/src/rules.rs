@@ -12,6 +12,8 @@ use crate::version::{allows, is_clause};
 pub struct Rules {
     /// Versions that may be chosen. They add no package.
     constraints: Vec<Requirement>,
+    /// The last day whose files may be chosen.
+    exclude_newer: Option<String>,
     /// Declared packages need a lock.
     require_lock: bool,
     /// Skills that declare nothing have the standard environment.
@@ -98,10 +100,25 @@ impl Rules {
         }
         Ok(Self {
             constraints: read,
+            exclude_newer: None,
             require_lock,
             standard: false,
             allowed: Allowed::default(),
         })
+    }
+
+    /// The same rules, under which versions are chosen among the files of an index until the end of a day (`2026-07-01`); `None`:
+    /// among all. The error names the field.
+    pub fn excluding_newer(mut self, day: Option<&str>) -> Result<Self, String> {
+        let day = day.map(read_day).transpose();
+        self.exclude_newer = day.map_err(|why| format!("spec.packages.excludeNewer: {why}"))?;
+        Ok(self)
+    }
+
+    /// That day, for an installer: no file that came later may be chosen.
+    pub fn exclude_newer(&self) -> Option<String> {
+        // A day alone would end in the time zone of the machine.
+        self.exclude_newer.as_ref().map(|day| format!("{day}T23:59:59Z"))
     }
 
     /// The same rules, under which skills may have these packages.
@@ -149,6 +166,12 @@ impl Rules {
         lines.concat()
     }
 
+    /// What decides which versions are chosen: equal rules have equal texts. Empty where every version may be.
+    pub fn choice_text(&self) -> String {
+        let day = self.exclude_newer.iter().map(|day| format!("exclude-newer {day}\n"));
+        self.constraints_text() + &day.collect::<String>()
+    }
+
     /// The rule that a declaration breaks, if any. A conflict that only an index can show is left to the installer, and so is one that
     /// depends on the Python of the sandbox (`3.11.2`) where that is not known.
     pub fn violation(&self, versions: Versions<'_>, python: Option<&str>) -> Option<RuleViolation> {
@@ -164,6 +187,16 @@ impl Rules {
                 .find_map(|requirement| self.conflict(&requirement.name, requirement.pinned()?)),
             Versions::Locked(pins) => self.excluded(pins, python),
         }
+    }
+
+    /// The violation of a skill that declares packages of Node without a lock.
+    pub fn unlocked_node(&self) -> Option<RuleViolation> {
+        self.require_lock.then(|| RuleViolation {
+            rule: BrokenRule::Lock,
+            text: "packages of Node are declared without package-lock.json, but spec.packages.requireLock of the runtime requires a \
+                   lock; write it with knack skill lock"
+                .to_owned(),
+        })
     }
 
     /// Whether a constraint excludes one of these versions of a lock. Then it depends on the Python of the sandbox whether the lock
@@ -204,9 +237,65 @@ impl Rules {
     }
 }
 
+/// A day as RFC 3339 writes it. Errors: it is none.
+pub fn read_day(text: &str) -> Result<String, String> {
+    let no_day = || format!("{} is not a day; write one such as 2026-07-01", shown(text));
+    let is_written = text.len() == 10
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+    let number = |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<u32>().ok());
+    let (Some(year), Some(month), Some(day), true) = (number(0, 4), number(5, 7), number(8, 10), is_written) else {
+        return Err(no_day());
+    };
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let last = match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => 0,
+    };
+    if !text.starts_with("20") || day == 0 || day > last {
+        return Err(no_day());
+    }
+    Ok(text.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_day_of_files_is_a_day_of_the_calendar() {
+        for (text, is_day) in [
+            ("2026-07-01", true),
+            ("2028-02-29", true),
+            ("2026-02-29", false),
+            ("2026-04-31", false),
+            ("2026-13-01", false),
+            ("2026-07-00", false),
+            ("2026-7-1", false),
+            ("2026-07-01T00:00:00Z", false),
+            ("1999-07-01", false),
+            ("+026-07-01", false),
+            ("", false),
+        ] {
+            let read = Rules::default().excluding_newer(Some(text));
+            assert_eq!(read.is_ok(), is_day, "{text}");
+        }
+        let rules = |day| rules(&["mcp<2"], false).unwrap().excluding_newer(day).unwrap();
+        assert_eq!(rules(None).choice_text(), "mcp<2\n");
+        assert_eq!(
+            rules(Some("2026-07-01")).choice_text(),
+            "mcp<2\nexclude-newer 2026-07-01\n"
+        );
+        assert_eq!(
+            rules(Some("2026-07-01")).exclude_newer().unwrap(),
+            "2026-07-01T23:59:59Z"
+        );
+    }
 
     fn rules(constraints: &[&str], require_lock: bool) -> Result<Rules, String> {
         let constraints: Vec<String> = constraints.iter().map(|text| (*text).to_owned()).collect();

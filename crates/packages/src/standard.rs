@@ -29,6 +29,43 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 mod tests {
     use super::*;
 
+    /// What public skills import, and what their texts expect of a machine.
+    #[test]
+    fn each_package_that_public_skills_use_is_there_or_left_out_for_a_reason() {
+        const USED: [&str; 20] = [
+            "defusedxml",
+            "lxml",
+            "openpyxl",
+            "pypdf",
+            "pdfplumber",
+            "pdf2image",
+            "pillow",
+            "imageio",
+            "numpy",
+            "pyyaml",
+            "mcp",
+            "playwright",
+            "markitdown",
+            "pandas",
+            "reportlab",
+            "pytesseract",
+            "matplotlib",
+            "python-docx",
+            "python-pptx",
+            "xlsxwriter",
+        ];
+        /// With the reason (docs/packages.md#the-standard-environment).
+        const LEFT_OUT: [(&str, &str); 3] = [
+            ("mcp", "brings httpx"),
+            ("markitdown", "brings requests"),
+            ("playwright", "needs a browser and sockets"),
+        ];
+        for name in USED {
+            let is_left_out = LEFT_OUT.iter().any(|(left_out, _)| *left_out == name);
+            assert_ne!(lock().unwrap().has(name), is_left_out, "{name}");
+        }
+    }
+
     #[test]
     fn the_lock_has_what_is_asked_for_and_no_http_client() {
         let lock = lock().unwrap();

@@ -228,10 +228,10 @@ mod tests {
         let packages = without.packages.unwrap();
         assert_eq!(
             (packages.python, packages.node, packages.refused),
-            (vec![], vec![], None)
+            (vec![], vec!["@s/docx@^9".to_owned()], None)
         );
         assert!(
-            without.warnings[0].contains("installed only from package-lock.json")
+            without.warnings[0].contains("declared without package-lock.json")
                 && without.warnings[0].contains("generate it with knack skill lock"),
             "{:?}",
             without.warnings

@@ -54,6 +54,7 @@ const SAID_MAX: usize = 300;
 pub struct NpmIndex {
     base: Url,
     client: Client,
+    roots: Roots,
     /// For each request; a redirect to another host goes without.
     authorization: Option<HeaderValue>,
 }
@@ -102,8 +103,19 @@ impl NpmIndex {
         Ok(Self {
             base,
             client,
+            roots: roots.clone(),
             authorization,
         })
+    }
+
+    /// Its address.
+    pub(in crate::packages) fn address(&self) -> &str {
+        self.base.as_str()
+    }
+
+    /// The authorities that its certificate is checked against, besides those of the system.
+    pub(in crate::packages) const fn roots(&self) -> &Roots {
+        &self.roots
     }
 
     /// Writes the file of a package, which has the hash of the lock.

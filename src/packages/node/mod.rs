@@ -9,4 +9,5 @@ mod unpack;
 pub use index::NpmIndex;
 pub(crate) use index::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 pub(super) use install::{Machine, install};
-pub use npm::lock_of_npm;
+pub(super) use npm::package_json;
+pub use npm::{find_npm, lock_of_npm};

@@ -1,4 +1,4 @@
-//! Versions chosen by npm, for `knack skill lock`.
+//! Versions chosen by npm, for `knack skill lock` and for skills without a lock.
 
 use std::path::PathBuf;
 
@@ -45,15 +45,17 @@ const ARGUMENTS: [&str; 7] = [
     "--no-update-notifier",
 ];
 
-/// The lock of what a skill asks for, as npm writes it, and the number of its packages. It trusts these authorities too.
+/// The lock of what a skill asks for, as npm writes it, and the number of its packages. It trusts these authorities too; `index` is
+/// asked in place of the one of npm's settings.
 ///
 /// Errors: there is no npm, it fails, or Knack would not install what it chose.
 pub async fn lock_of_npm(
     requirements: &NodeRequirements,
     limits: &BuildLimits,
     roots: &Roots,
+    index: Option<&str>,
 ) -> Result<(String, usize), BuildError> {
-    let npm = find()?;
+    let npm = find_npm()?;
     let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
     let disk = |error: std::io::Error| BuildError::of_disk("a temporary folder", &error);
     std::fs::write(
@@ -72,6 +74,7 @@ pub async fn lock_of_npm(
         .args(ARGUMENTS)
         .arg("--cache")
         .arg(folder.path().join("cache"))
+        .args(index.map(|index| format!("--registry={index}")))
         .current_dir(folder.path())
         .env_clear()
         .envs(inherited)
@@ -95,7 +98,8 @@ pub async fn lock_of_npm(
     Ok((text, count))
 }
 
-fn package_json(requirements: &NodeRequirements) -> Value {
+/// What a skill asks for, as a file for npm.
+pub(in crate::packages) fn package_json(requirements: &NodeRequirements) -> Value {
     let dependencies: Map<String, Value> = requirements
         .dependencies
         .iter()
@@ -108,7 +112,8 @@ fn package_json(requirements: &NodeRequirements) -> Value {
     whole
 }
 
-fn find() -> Result<PathBuf, BuildError> {
+/// The program that chooses versions.
+pub fn find_npm() -> Result<PathBuf, BuildError> {
     child::on_path("npm").ok_or_else(|| {
         let text = "npm is not on PATH; get it with Node (https://nodejs.org), or write package-lock.json elsewhere \
                     with: npm install --package-lock-only --ignore-scripts --omit=dev";

@@ -29,6 +29,7 @@ pub(super) fn defaults(kind: &str) -> Vec<(&'static str, Value)> {
         ),
         ("spec.sandbox.enforcement", json!(Enforcement::default())),
         ("spec.sandbox.landlock", json!(LandlockDemand::default())),
+        ("spec.sandbox.sharedMemory", json!(false)),
         ("spec.sandbox.logs", json!(LogsMode::default())),
         ("spec.concurrency.maxRuns", json!(value::MAX_RUNS)),
         (

@@ -455,6 +455,11 @@ pub const RULES: &[Rule] = &[
     ),
     runtime("spec.packages.constraints[]", PACKAGE_CLAUSES, PACKAGE_CLAUSES_TEXT),
     runtime(
+        "spec.packages.excludeNewer",
+        "self.matches('^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$')",
+        "packages.excludeNewer must be a day, such as 2026-07-01",
+    ),
+    runtime(
         "spec.env[].name",
         ENV_NAME,
         "env names must be names of environment variables: letters, digits and _",

@@ -24,7 +24,7 @@ pub struct NodeDeclaration {
 }
 
 /// The declared packages, before a lock is made of them.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRequirements {
     /// The place of the declaration in messages.
     pub source: String,
@@ -128,12 +128,21 @@ fn front_dependencies(front: &FrontmatterPackages<'_>, findings: &mut Vec<Findin
     Some(front.read(texts, Dependency::parse, help_of, findings))
 }
 
-/// The packages that are installed for a skill; `None`: none. Without a lock nothing is refused, and findings say that it has no effect.
+/// What a skill has of Node.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum NodePackages {
+    /// The packages of its lock.
+    Locked(NodeDeclaration),
+    /// Declared ones, whose versions are not chosen.
+    Open(NodeRequirements),
+}
+
+/// The packages that are installed for a skill; `None`: none.
 pub(crate) fn declared(
     files: &BTreeMap<String, SkillFile>,
     over: Overriding<'_>,
     findings: &mut Vec<Finding>,
-) -> Option<NodeDeclaration> {
+) -> Option<NodePackages> {
     let read = requirements_of(files, over);
     if let Ok(Some(requirements)) = &read
         && requirements.dependencies.is_empty()
@@ -141,8 +150,7 @@ pub(crate) fn declared(
         return None;
     }
     let Some(file) = files.get(NODE_LOCK_FILE) else {
-        findings.extend(without_lock(read));
-        return None;
+        return without_lock(read, findings);
     };
     let requirements = match read {
         Ok(requirements) => requirements,
@@ -180,7 +188,7 @@ pub(crate) fn declared(
     };
     names.retain(|name| lock.top(name).is_some());
     names.dedup();
-    (!lock.packages().is_empty()).then_some(NodeDeclaration { source, names, lock })
+    (!lock.packages().is_empty()).then_some(NodePackages::Locked(NodeDeclaration { source, names, lock }))
 }
 
 /// Why a lock does not fit a dependency.
@@ -206,24 +214,36 @@ fn file_of(source: &str) -> &str {
     source.strip_prefix("packages.node in ").unwrap_or(source)
 }
 
-/// The findings where there is no lock: nothing is installed, whatever is wrong with the declaration.
-fn without_lock(read: Result<Option<NodeRequirements>, Vec<Finding>>) -> Vec<Finding> {
+/// What is declared where there is no lock. A package.json that cannot be used may be there for other reasons, so it is no error.
+fn without_lock(
+    read: Result<Option<NodeRequirements>, Vec<Finding>>,
+    findings: &mut Vec<Finding>,
+) -> Option<NodePackages> {
     match read {
-        Ok(None) => Vec::new(),
-        Ok(Some(requirements)) => vec![Finding::new(
-            FindingKind::NotInstalled,
-            file_of(&requirements.source),
-            0,
-            format!("packages of Node are installed only from {NODE_LOCK_FILE}, which is missing; they have no effect"),
-            "generate it with knack skill lock",
-        )],
-        Err(found) => found
-            .into_iter()
-            .map(|finding| Finding {
-                kind: FindingKind::NotInstalled,
-                ..finding
-            })
-            .collect(),
+        Ok(None) => None,
+        Ok(Some(requirements)) => {
+            findings.push(Finding::new(
+                FindingKind::NotInstalled,
+                file_of(&requirements.source),
+                0,
+                format!(
+                    "packages of Node are declared without {NODE_LOCK_FILE}: each laptop chooses versions of its own, and a cluster \
+                     installs none"
+                ),
+                "generate it with knack skill lock",
+            ));
+            Some(NodePackages::Open(requirements))
+        }
+        Err(found) => {
+            let of_package_json = |mut finding: Finding| {
+                if finding.file == PACKAGE_JSON {
+                    finding.kind = FindingKind::NotInstalled;
+                }
+                finding
+            };
+            findings.extend(found.into_iter().map(of_package_json));
+            None
+        }
     }
 }
 
@@ -234,8 +254,19 @@ mod tests {
     use super::*;
     use crate::fixture::files;
 
+    fn locked(found: Option<NodePackages>) -> Option<NodeDeclaration> {
+        match found {
+            Some(NodePackages::Locked(found)) => Some(found),
+            _ => None,
+        }
+    }
+
     fn declared(files: &BTreeMap<String, SkillFile>, findings: &mut Vec<Finding>) -> Option<NodeDeclaration> {
-        super::declared(files, (None, FrontmatterPackages::of(files).as_ref()), findings)
+        locked(super::declared(
+            files,
+            (None, FrontmatterPackages::of(files).as_ref()),
+            findings,
+        ))
     }
 
     fn lock(root: &Value, names: &[&str]) -> String {
@@ -318,7 +349,7 @@ mod tests {
                 &list[..2],
                 None,
                 Some(
-                    "spec.packages.node: packages of Node are installed only from package-lock.json, which is missing; they have no effect (generate it with knack skill lock)",
+                    "spec.packages.node: packages of Node are declared without package-lock.json: each laptop chooses versions of its own, and a cluster installs none (generate it with knack skill lock)",
                 ),
             ),
             (
@@ -333,11 +364,11 @@ mod tests {
                 ..AskedPackages::default()
             };
             let (files, mut findings) = (files(list), Vec::new());
-            let found = super::declared(
+            let found = locked(super::declared(
                 &files,
                 (Some(&spec), FrontmatterPackages::of(&files).as_ref()),
                 &mut findings,
-            );
+            ));
             let source = found.as_ref().map(|found| found.source.as_str());
             assert_eq!(source, names.map(|_| NODE_SPEC_FIELD), "{listed:?}");
             let found: Option<Vec<&str>> = found
@@ -363,17 +394,30 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lock_nothing_is_installed_and_nothing_refused() {
-        for list in [
-            &[("SKILL.md", FRONT)][..],
-            &[(PACKAGE_JSON, "{\"dependencies\": {\"c\": \"file:../c\"}}")],
-            &[(PACKAGE_JSON, "{")],
-            &[("SKILL.md", "---\npackages: {node: x}\n---\n")],
+    fn without_a_lock_versions_are_open_and_only_a_wrong_list_is_refused() {
+        for (list, names, is_error) in [
+            (&[("SKILL.md", FRONT)][..], &["@s/b", "a"][..], false),
+            (&[(PACKAGE_JSON, "{\"dependencies\": {\"c\": \"^1\"}}")], &["c"], false),
+            (
+                &[(PACKAGE_JSON, "{\"dependencies\": {\"c\": \"file:../c\"}}")],
+                &[],
+                false,
+            ),
+            (&[(PACKAGE_JSON, "{")], &[], false),
+            (&[("SKILL.md", "---\npackages: {node: x}\n---\n")], &[], true),
         ] {
-            let mut findings = Vec::new();
-            assert_eq!(declared(&files(list), &mut findings), None);
+            let (files, mut findings) = (files(list), Vec::new());
+            let found = super::declared(&files, (None, FrontmatterPackages::of(&files).as_ref()), &mut findings);
+            let found: Vec<String> = match found {
+                Some(NodePackages::Open(found)) => found.dependencies.into_iter().map(|one| one.name).collect(),
+                other => {
+                    assert_eq!(other, None, "{list:?}");
+                    Vec::new()
+                }
+            };
+            assert_eq!(found, names, "{list:?}");
             assert_eq!(findings.len(), 1, "{list:?}");
-            assert_eq!(findings[0].kind, FindingKind::NotInstalled);
+            assert_eq!(findings[0].is_error(), is_error, "{list:?}");
         }
         for list in [&[(PACKAGE_JSON, "{}")][..], &[("SKILL.md", "x")]] {
             let mut findings = Vec::new();

@@ -12,6 +12,15 @@ pub struct Dependency {
     pub range: String,
 }
 
+impl std::fmt::Display for Dependency {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.range.as_str() {
+            "*" => formatter.write_str(&self.name),
+            range => write!(formatter, "{}@{range}", self.name),
+        }
+    }
+}
+
 impl Dependency {
     /// Reads `name` or `name@range`.
     pub(super) fn parse(text: &str) -> Result<Self, (FindingKind, String)> {

@@ -5,7 +5,8 @@
 //! package-lock.json                                                                              what is installed, and where
 //! ```
 //!
-//! Nothing is installed without a lock: npm chooses versions, and only `knack skill lock` runs it.
+//! Nothing is installed without a lock: npm chooses versions, for `knack skill lock` and once for a skill without a lock on a laptop.
+//! Builders of a cluster have no npm.
 
 mod declared;
 mod dependency;
@@ -14,8 +15,7 @@ mod location;
 mod lock;
 mod package_json;
 
-pub(crate) use declared::NODE_SPEC_FIELD;
-pub(crate) use declared::declared;
+pub(crate) use declared::{NODE_SPEC_FIELD, NodePackages, declared};
 pub use declared::{NodeDeclaration, NodeRequirements, requirements};
 pub use dependency::Dependency;
 pub use lock::{NODE_LOCK_FILE, NodeLock, NodePackage};
