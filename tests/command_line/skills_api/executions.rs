@@ -137,6 +137,32 @@ async fn a_person_reads_them(served: &Served, done: &Value) {
 }
 
 #[tokio::test]
+async fn an_answer_has_more_of_an_output_than_the_history_stores() {
+    let served = started().await;
+    let text = "ö".repeat(40_000);
+    let (status, answer) = run(&served, upside(&text)).await;
+    assert_eq!(status, 200, "{answer}");
+    let execution = &answer["execution"];
+    assert_eq!(execution["output"], json!({"reversed": text}), "JSON as it was printed");
+    let path = format!("/api/skills/executions/{}", execution["id"].as_str().unwrap());
+    let (_, stored) = served.call("GET", &path, &Value::Null, "one").await;
+    let output = stored["output"].as_str().unwrap();
+    assert!(
+        output.starts_with("{\"reversed\"") && output.len() <= 32 << 10,
+        "{}",
+        output.len()
+    );
+    let (_, answer) = run(&served, upside(&"a".repeat(120_000))).await;
+    let output = &answer["execution"]["output"];
+    assert_eq!(
+        output.as_str().map(str::len),
+        Some(100_000),
+        "{}",
+        answer["execution"]["status"]
+    );
+}
+
+#[tokio::test]
 async fn runs_of_models_mcp_clients_and_programs_are_in_the_history_of_their_caller() {
     let served = started().await;
     let answer = served.chat("reverse abc", "one", &[]).await;

@@ -11,6 +11,10 @@ use crate::model::Owner;
 const INPUT_MAX_BYTES: usize = 16 << 10;
 /// Bytes of an output: as much as a model is shown of one.
 const OUTPUT_MAX_BYTES: usize = 32 << 10;
+/// Characters of an output in the answer to the program that asked for the run, as OmniRoute returns them.
+const ANSWER_MAX_CHARS: usize = 100_000;
+/// The same in bytes.
+const ANSWER_MAX_BYTES: usize = 4 * ANSWER_MAX_CHARS;
 /// Bytes of a text that says why a run failed.
 const ERROR_MAX_BYTES: usize = 4 << 10;
 
@@ -125,6 +129,15 @@ impl Execution {
     #[must_use]
     pub fn with_output(mut self, text: &str) -> Self {
         self.output = self.bounded(text.trim_end(), OUTPUT_MAX_BYTES);
+        self
+    }
+
+    /// The same for the answer to a program, which nothing stores.
+    #[must_use]
+    pub(crate) fn with_whole_output(mut self, text: &str) -> Self {
+        let text = text.trim_end();
+        let cut = text.char_indices().nth(ANSWER_MAX_CHARS);
+        self.output = self.bounded(text, cut.map_or(ANSWER_MAX_BYTES, |(at, _)| at));
         self
     }
 

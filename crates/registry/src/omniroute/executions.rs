@@ -180,7 +180,8 @@ async fn begun(
         ..first
     };
     let (note, begun) = (observer.note(), first.clone());
-    let on_progress: OnProgress = Arc::new(move |progress| note(with(begun.clone(), &progress)));
+    let on_progress: OnProgress =
+        Arc::new(move |progress| note(with(begun.clone(), &progress, Execution::with_output)));
     let run = AdHocRun {
         skill: skill.id.clone(),
         tool,
@@ -196,7 +197,7 @@ async fn begun(
         RunRefusal::Arguments(why) => Refusal::invalid("input", why),
         RunRefusal::NotOffered(why) => Refusal::new(RefusalKind::Forbidden, "tool", why),
     })?;
-    Ok(with(first, &progress))
+    Ok(with(first, &progress, Execution::with_whole_output))
 }
 
 fn closed(why: String) -> Refusal {
@@ -212,14 +213,15 @@ fn failed(execution: Execution, why: &str) -> Execution {
     ended.with_error(why)
 }
 
-fn with(execution: Execution, progress: &Progress) -> Execution {
+/// `with_output`: within the bound of what is stored, or of an answer.
+fn with(execution: Execution, progress: &Progress, with_output: fn(Execution, &str) -> Execution) -> Execution {
     let mut now = Execution {
         status: progress.status,
         duration_ms: progress.duration_ms,
         ..execution
     };
     if let Some(output) = &progress.output {
-        now = now.with_output(output);
+        now = with_output(now, output);
     }
     match &progress.error {
         Some(error) => now.with_error(error),
