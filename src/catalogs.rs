@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::Args;
 use knack_egress::Guard;
 use knack_registry::index::INDEX_PATH;
-use knack_registry::{CATALOG_FETCH_MAX_BYTES, CATALOG_FILES, Catalog, Catalogs, Web, WebError};
+use knack_registry::{CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 use knack_trust::Roots;
 use reqwest::Url;
 use reqwest::header::HeaderValue;
@@ -17,7 +17,7 @@ use reqwest::header::HeaderValue;
 use crate::sources::Cause;
 use crate::sources::fetch::Fetcher;
 
-/// A search or a SKILL.md, from the request to its last byte: what OmniRoute gives them.
+/// A search, a SKILL.md or an archive, from the request to its last byte: what OmniRoute gives them.
 const TIMEOUT: Duration = Duration::from_secs(15);
 /// The variable with the key of SkillsMP unless a flag names another one.
 const SKILLSMP_KEY_ENV: &str = "SKILLSMP_API_KEY";
@@ -127,7 +127,7 @@ impl CatalogArgs {
         }
         let guard =
             Guard::new(Vec::new()).with_hosts_of([&self.catalog_url, &self.catalog_files_url].into_iter().flatten());
-        let mut fetcher = Fetcher::guarded(guard, roots)?.within(CATALOG_FETCH_MAX_BYTES);
+        let mut fetcher = Fetcher::guarded(guard, roots)?.within(active.fetch_max_bytes());
         let variable = self.key_variable(active);
         let key = variable.and_then(|name| std::env::var(name).ok());
         let key = key.filter(|key| !key.is_empty());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_memory::{MemoryBudget, MemoryShare};
-use knack_registry::{ApiCall, CATALOG_FETCH_MAX_BYTES, Catalogs, OmniRoute, Owner};
+use knack_registry::{ApiCall, Catalogs, OmniRoute, Owner};
 use knack_serving::sources::{Pace, SourcePermit, Sources};
 
 use super::caller_store::CallerStore;
@@ -60,12 +60,12 @@ impl ClusterCatalogs {
         store: &CallerStore,
         (owner, caller): (&Owner, &Caller),
     ) -> Result<Option<Fetch>, HubRefusal> {
-        if !matches!(
-            call,
-            ApiCall::OmniRoute(OmniRoute::Search(_) | OmniRoute::InstallFrom(_))
-        ) {
-            return Ok(None);
-        }
+        let active = self.catalogs.active;
+        let bytes = match call {
+            ApiCall::OmniRoute(OmniRoute::Search(_)) => active.list_max_bytes(),
+            ApiCall::OmniRoute(OmniRoute::InstallFrom(_)) => active.fetch_max_bytes(),
+            _ => return Ok(None),
+        };
         store.demand_install(owner).await?;
         let turn = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
         let turn = turn.ok_or_else(|| {
@@ -74,7 +74,7 @@ impl ClusterCatalogs {
                 caller.namespace, FETCHES.at_once
             ))
         })?;
-        let memory = self.reading.take(COPIES * CATALOG_FETCH_MAX_BYTES, PATIENCE).await;
+        let memory = self.reading.take(COPIES * bytes, PATIENCE).await;
         let memory = memory.map_err(|_| {
             let text = "too much skill content is being read at this moment; try again";
             HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)

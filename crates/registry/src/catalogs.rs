@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use knack_skill::tree::MAX_SKILL_MD_BYTES;
+use knack_skill::tree::{MAX_FOLDER_BYTES, MAX_SKILL_MD_BYTES};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
@@ -50,13 +50,33 @@ impl Catalog {
             Self::Index => None,
         }
     }
+
+    /// Bytes of a list at most.
+    pub const fn list_max_bytes(self) -> usize {
+        match self {
+            Self::SkillsMp | Self::SkillsSh => CATALOG_FETCH_MAX_BYTES,
+            Self::Index => INDEX_MAX_BYTES,
+        }
+    }
+
+    /// Bytes of anything that is fetched from it at most.
+    pub const fn fetch_max_bytes(self) -> usize {
+        match self {
+            Self::SkillsMp | Self::SkillsSh => CATALOG_FETCH_MAX_BYTES,
+            Self::Index => INDEX_ARCHIVE_MAX_BYTES,
+        }
+    }
 }
 
 /// Where the SKILL.md files are that skills.sh names: repositories of GitHub.
 pub const CATALOG_FILES: &str = "https://raw.githubusercontent.com";
 
 /// Bytes that are fetched at once: a SKILL.md at its largest, or a list of a hundred skills with long descriptions.
-pub const CATALOG_FETCH_MAX_BYTES: usize = MAX_SKILL_MD_BYTES;
+pub(crate) const CATALOG_FETCH_MAX_BYTES: usize = MAX_SKILL_MD_BYTES;
+/// Bytes of an index: 1,000 entries with descriptions of 1,024 characters, each of up to three bytes.
+pub(crate) const INDEX_MAX_BYTES: usize = 4 << 20;
+/// Bytes of an archive of an index: files of one skill that cannot be compressed, and room for the headers of its entries.
+pub(crate) const INDEX_ARCHIVE_MAX_BYTES: usize = MAX_FOLDER_BYTES + (1 << 20);
 
 /// The catalogs of a registry.
 #[derive(Debug, Clone)]

@@ -36,6 +36,26 @@ fn archive(below: &str) -> Vec<u8> {
     zipped_content(&BTreeMap::from(files)).unwrap()
 }
 
+/// A skill as large as Knack itself offers one, of files that cannot be compressed.
+fn large() -> Vec<u8> {
+    let file = |bytes: Vec<u8>| SkillFile {
+        bytes: bytes.into(),
+        executable: false,
+    };
+    let mut random = 1_u64;
+    let mut noise = || {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        random.to_be_bytes()[0]
+    };
+    let files = [
+        ("SKILL.md".to_owned(), file(document("large").into_bytes())),
+        ("data.bin".to_owned(), file((0..3 << 20).map(|_| noise()).collect())),
+    ];
+    zipped_content(&BTreeMap::from(files)).unwrap()
+}
+
 /// What the site serves by path; beside it paths that do not end well.
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -46,6 +66,7 @@ fn entry(name: &str, kind: &str, bytes: &[u8]) -> Value {
 
 fn site() -> Files {
     let (word, page, other) = (document("word"), "<html>sign in</html>", archive("else/"));
+    let large = large();
     let entries = [
         entry("word", "skill-md", word.as_bytes()),
         entry("box", "archive", &archive("")),
@@ -57,7 +78,15 @@ fn site() -> Files {
         entry("other", "archive", &other),
         entry("broken", "archive", b"PK\x03\x04 and no more"),
         entry("odd", "bundle", b""),
+        entry("large", "archive", &large),
     ];
+    // As many and as long as Knack's own index may have them.
+    let described = |number: usize| {
+        let mut entry = entry(&format!("filler-{number}"), "skill-md", b"");
+        entry["description"] = "d".repeat(1_024).into();
+        entry
+    };
+    let entries: Vec<Value> = entries.into_iter().chain((0..980).map(described)).collect();
     let index = |schema: &str| json!({"$schema": schema, "skills": entries}).to_string();
     let files = [
         ("/.well-known/agent-skills/index.json", index(SCHEMA).into_bytes()),
@@ -72,6 +101,7 @@ fn site() -> Files {
         ("/files/lying", document("lying").into_bytes()),
         ("/files/page", page.into()),
         ("/files/other", other),
+        ("/files/large", large),
         ("/files/broken", b"PK\x03\x04 and no more".to_vec()),
     ];
     files
@@ -155,6 +185,8 @@ async fn skills_of_an_index_are_found_and_installed_as_one_file_or_an_archive() 
     let (_, row) = served.call("GET", &path, &Value::Null, "one").await;
     let shown = ["name", "version", "mode", "sourceProvider"].map(|member| &row[member]);
     assert_eq!(json!(shown), json!(["box", "2.0.0", "auto", "index"]));
+    let (status, done) = install(&served, &json!({"name": "large"})).await;
+    assert_eq!(status, 200, "{done}");
     // The other file of the archive came with it.
     let (status, dry) = install(&served, &json!({"name": "box", "version": "2.1.0", "dryRun": true})).await;
     assert_eq!((status, &dry["digest"]["from"]), (200, &dry["digest"]["to"]), "{dry}");

@@ -15,7 +15,7 @@ use super::install::{Installation, demand_document};
 use super::unreachable::unreachable;
 use crate::Files;
 use crate::answer::{Refusal, RefusalKind};
-use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, WebError};
+use crate::catalogs::{CATALOG_FETCH_MAX_BYTES, Catalog, Catalogs, INDEX_ARCHIVE_MAX_BYTES, WebError};
 use crate::index::{Index, OfferedSkill, SkillFileKind, entries};
 use crate::reader::Reader;
 use crate::upload::{Folder, Unpack, top_folder};
@@ -63,7 +63,11 @@ pub(super) async fn installation(
         let text = format!("{name} is of a type that Knack does not know");
         Refusal::invalid("name", text)
     })?;
-    let bytes = get(catalogs, entry.url.as_str()).await?;
+    let most = match kind {
+        SkillFileKind::SkillMd => CATALOG_FETCH_MAX_BYTES,
+        SkillFileKind::Archive => INDEX_ARCHIVE_MAX_BYTES,
+    };
+    let bytes = get(catalogs, entry.url.as_str(), most).await?;
     let digest = format!("sha256:{}", sha256(&bytes));
     if digest != entry.digest {
         let text = format!(
@@ -114,7 +118,7 @@ async fn read(catalogs: &Catalogs) -> Result<Index, Refusal> {
     let address = catalogs.search(CATALOG, "", 0);
     let failed = |why: String| unreachable(CATALOG, &address, &WebError::Failed(why));
     let base = Url::parse(&address).map_err(|error| failed(error.to_string()))?;
-    let bytes = get(catalogs, &address).await?;
+    let bytes = get(catalogs, &address, CATALOG.list_max_bytes()).await?;
     let index = entries(&base, &bytes).map_err(|error| failed(error.to_string()))?;
     if let Some(first) = index.skipped.first() {
         let entries = index.skipped.len();
@@ -123,11 +127,11 @@ async fn read(catalogs: &Catalogs) -> Result<Index, Refusal> {
     Ok(index)
 }
 
-async fn get(catalogs: &Catalogs, address: &str) -> Result<Bytes, Refusal> {
+async fn get(catalogs: &Catalogs, address: &str, most: usize) -> Result<Bytes, Refusal> {
     let found = catalogs.web.get(address).await;
     let found = found.map_err(|error| unreachable(CATALOG, address, &error))?;
-    if found.len() > CATALOG_FETCH_MAX_BYTES {
-        let error = WebError::Failed(format!("more than {CATALOG_FETCH_MAX_BYTES} bytes"));
+    if found.len() > most {
+        let error = WebError::Failed(format!("more than {most} bytes"));
         return Err(unreachable(CATALOG, address, &error));
     }
     Ok(found)
