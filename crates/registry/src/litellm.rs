@@ -10,6 +10,7 @@ use knack_skill::digest::sha256;
 use knack_skill::model::SkillFile;
 use knack_skill::names;
 use knack_skill::problem::Profile;
+use knack_skill::search::SearchIndex;
 use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Value, json};
 
@@ -18,11 +19,12 @@ pub(crate) use fields::{LITELLM_PREFIX, shown_id};
 
 use crate::Files;
 use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
+use crate::anthropic::no_such_page;
 use crate::check::{DESCRIPTION_MAX_BYTES, long_description};
 use crate::error::StoreError;
 use crate::json::read_json;
 use crate::model::{Owner, SkillEntry};
-use crate::query::{page_limit, parameters};
+use crate::query::{from_one, page_limit, parameters};
 use crate::reader::Reader;
 use crate::store::{Store, all};
 use crate::upload::{Folder, Form};
@@ -37,6 +39,13 @@ const LIMIT_DEFAULT: usize = 20;
 /// Entries of a page at most.
 const LIMIT_MAX: usize = 100;
 
+/// How tokens of pages begin; the number of records before them follows.
+const PAGE_PREFIX: &str = "page_";
+/// The word of a path behind an id that asks for the files as a zip.
+pub(crate) const ARCHIVE: &str = "archive";
+/// The parameter that asks for the closest records.
+pub(crate) const QUERY: &str = "query";
+
 /// Digits of a digest that distinguish two names.
 const NAME_DIGITS: usize = 8;
 
@@ -48,6 +57,7 @@ pub enum LiteLlm {
     List,
     Get(String),
     Delete(String),
+    Archive(String),
     /// A path or method that is not there.
     Unknown,
 }
@@ -59,6 +69,7 @@ impl LiteLlm {
             ("POST", []) => Self::Create,
             ("GET", []) => Self::List,
             ("GET", [id]) => Self::Get((*id).to_owned()),
+            ("GET", [id, ARCHIVE]) => Self::Archive((*id).to_owned()),
             ("DELETE", [id]) => Self::Delete((*id).to_owned()),
             _ => Self::Unknown,
         }
@@ -85,11 +96,9 @@ pub(crate) async fn call(
             return create((store, reader), owner, form).await;
         }
         LiteLlm::List => {
-            let (limit, offset) = page(query)?;
+            let wanted = ListQuery::read(query)?;
             let entries = all(store, owner).await.map_err(|error| refused(error, ""))?;
-            let data: Vec<Value> = entries.iter().rev().skip(offset).take(limit).map(shown).collect();
-            let more = entries.len() > offset.saturating_add(limit);
-            json!({"data": data, "has_more": more, "next_page": null})
+            wanted.answer(&entries)
         }
         LiteLlm::Get(id) => {
             let entry = store.get(owner, &of_shown(&id)).await;
@@ -100,9 +109,24 @@ pub(crate) async fn call(
             deleted.map_err(|error| refused(error, &id))?;
             json!({"id": id, "type": "skill_deleted"})
         }
-        LiteLlm::Unknown => return Err(unknown()),
+        // It is no JSON: [`archive`] answers it.
+        LiteLlm::Archive(_) | LiteLlm::Unknown => return Err(unknown()),
     };
     Ok((200, Some(done)))
+}
+
+/// The files of a record in the version that is served, as a zip of their folder.
+pub(crate) async fn archive(
+    (store, reader): (&dyn Store, &Reader),
+    owner: &Owner,
+    id: &str,
+) -> Result<Vec<u8>, Refusal> {
+    let entry = store.get(owner, &of_shown(id)).await;
+    let entry = entry.map_err(|error| refused(error, id))?;
+    let number = entry.default.ok_or_else(|| refused(StoreError::NotFound, id))?;
+    let files = store.content(owner, &entry.id, number).await;
+    let files = files.map_err(|error| refused(error, id))?;
+    reader.zipped(entry.name, files).await
 }
 
 /// The provider that a form names.
@@ -198,25 +222,63 @@ fn name_of(title: &str) -> String {
     format!("{name}-{}", &digest[..NAME_DIGITS])
 }
 
-/// Reads `limit` and `offset`.
-fn page(query: Option<&str>) -> Result<(usize, usize), Refusal> {
-    let (mut limit, mut offset) = (LIMIT_DEFAULT, 0);
-    for (key, value) in parameters(query) {
-        match key.as_str() {
-            "limit" => limit = page_limit(&value, &(1..=LIMIT_MAX))?,
-            "offset" => {
-                offset = value
-                    .parse()
-                    .map_err(|_| Refusal::invalid("offset", "offset: must be a number of at least 0"))?;
+/// The parameters of a list.
+#[derive(Debug, PartialEq, Eq)]
+struct ListQuery {
+    limit: usize,
+    offset: usize,
+    /// What is searched, and how many are wanted.
+    search: Option<(String, usize)>,
+}
+
+impl ListQuery {
+    fn read(query: Option<&str>) -> Result<Self, Refusal> {
+        let (mut limit, mut offset, mut search, mut most) = (LIMIT_DEFAULT, 0, None, LIMIT_DEFAULT);
+        for (key, value) in parameters(query) {
+            match key.as_str() {
+                "limit" => limit = page_limit(&value, &(1..=LIMIT_MAX))?,
+                "offset" => {
+                    offset = value
+                        .parse()
+                        .map_err(|_| Refusal::invalid("offset", "offset: must be a number of at least 0"))?;
+                }
+                "page" if !value.is_empty() => {
+                    let number = value.strip_prefix(PAGE_PREFIX).and_then(|number| number.parse().ok());
+                    offset = number.ok_or_else(no_such_page)?;
+                }
+                QUERY => search = Some(value).filter(|text| !text.trim().is_empty()),
+                "top_k" => most = from_one("top_k", &value, LIMIT_MAX)?,
+                _ => {}
             }
-            "query" | "top_k" => {
-                let text = "semantic search is not supported; list the skills without it";
-                return Err(Refusal::invalid(&key, text));
-            }
-            _ => {}
         }
+        let search = search.map(|text| (text, most));
+        Ok(Self { limit, offset, search })
     }
-    Ok((limit, offset))
+
+    /// A page of the newest first; of a search the closest first, without pages.
+    fn answer(&self, entries: &[SkillEntry]) -> Value {
+        if let Some((text, most)) = &self.search {
+            let documents = entries.iter().map(|entry| {
+                let version = entry.served().or_else(|| entry.latest());
+                let description = version.map_or("", |version| version.description.as_str());
+                (entry.title.as_deref().unwrap_or(&entry.name), description)
+            });
+            let closest = SearchIndex::build(documents).closest(text, *most);
+            let data: Vec<Value> = closest.iter().filter_map(|at| entries.get(*at)).map(shown).collect();
+            return json!({"data": data, "has_more": false, "next_page": null});
+        }
+        let data: Vec<Value> = entries
+            .iter()
+            .rev()
+            .skip(self.offset)
+            .take(self.limit)
+            .map(shown)
+            .collect();
+        let end = self.offset.saturating_add(self.limit);
+        let more = entries.len() > end;
+        let next = more.then(|| format!("{PAGE_PREFIX}{end}"));
+        json!({"data": data, "has_more": more, "next_page": next})
+    }
 }
 
 fn shown(entry: &SkillEntry) -> Value {
@@ -274,11 +336,28 @@ mod tests {
     }
 
     #[test]
-    fn lists_are_bounded_and_nothing_is_searched() {
-        assert_eq!(page(None), Ok((20, 0)));
-        assert_eq!(page(Some("offset=7&limit=100")), Ok((100, 7)));
-        for query in ["limit=0", "limit=101", "offset=-1", "query=word", "top_k=3"] {
-            assert!(page(Some(query)).is_err(), "{query}");
+    fn lists_and_searches_are_bounded() {
+        for (query, limit, offset, search) in [
+            ("", 20, 0, None),
+            ("offset=7&limit=100", 100, 7, None),
+            ("page=page_40", 20, 40, None),
+            ("page=&query=+", 20, 0, None),
+            ("query=a+word", 20, 0, Some(("a word".to_owned(), 20))),
+            ("query=word&top_k=3", 20, 0, Some(("word".to_owned(), 3))),
+        ] {
+            let expected = ListQuery { limit, offset, search };
+            assert_eq!(ListQuery::read(Some(query)), Ok(expected), "{query}");
+        }
+        for query in [
+            "limit=0",
+            "limit=101",
+            "offset=-1",
+            "top_k=0",
+            "top_k=101",
+            "page=x",
+            "page=page_-1",
+        ] {
+            assert!(ListQuery::read(Some(query)).is_err(), "{query}");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::route::{ApiCall, BETA, Dialect, Operation, route};
 use crate::{agent_flow, anthropic, litellm, omniroute, openai};
 
 const JSON: &str = "application/json";
+const ZIP: &str = "application/zip";
 /// Default Retry-After, seconds: claims, memory for downloads and a restarted API server are available again after about as long.
 const RETRY_AFTER_SECONDS: u64 = 2;
 
@@ -107,12 +108,29 @@ fn refuse_call(call: &ApiCall, refusal: Refusal, request_id: &str) -> Response<B
 /// The answer to a call of a vendor's API, with the id of its request where the SDKs of that API look for it.
 pub(crate) fn respond(dialect: Dialect, done: Result<ApiOutcome, Refusal>, request_id: &str) -> Response<Bytes> {
     let mut response = match done {
-        Ok(ApiOutcome::Zip(zip)) => response(200, "application/zip", Bytes::from(zip)),
+        Ok(ApiOutcome::Zip(zip)) => response(200, ZIP, Bytes::from(zip)),
         Ok(outcome) => response(200, JSON, json(&dialect.show(&outcome))),
         Err(refusal) => refused(&refusal, &dialect.refuse(&refusal, request_id)),
     };
     if let Ok(id) = HeaderValue::from_str(request_id) {
         response.headers_mut().insert(dialect.request_id_header(), id);
+    }
+    response
+}
+
+/// A zip, or a refusal as JSON.
+pub(crate) fn respond_zip(
+    done: Result<Vec<u8>, Refusal>,
+    refuse: fn(&Refusal) -> Value,
+    request_id: &str,
+) -> Response<Bytes> {
+    let zip = match done {
+        Ok(zip) => zip,
+        Err(refusal) => return respond_json(Err(refusal), refuse, request_id),
+    };
+    let mut response = response(200, ZIP, Bytes::from(zip));
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        response.headers_mut().insert("x-request-id", id);
     }
     response
 }

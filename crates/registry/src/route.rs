@@ -3,7 +3,7 @@
 use http::{HeaderMap, Method};
 
 use crate::agent_flow::AgentFlow;
-use crate::litellm::{LITELLM_PREFIX, LiteLlm, PROVIDER, PROXY};
+use crate::litellm::{ARCHIVE, LITELLM_PREFIX, LiteLlm, PROVIDER, PROXY, QUERY};
 use crate::model::ID_PREFIX;
 use crate::omniroute::OmniRoute;
 use crate::query::parameters;
@@ -93,13 +93,18 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
     if before.ends_with(&["api"]) {
         return Some(ApiCall::OmniRoute(OmniRoute::of(method, rest)));
     }
-    let is_entry = rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
+    let is_archive = matches!(rest, [id, ARCHIVE] if id.starts_with(ID_PREFIX));
+    let is_entry = is_archive || rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
     if is_entry || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
         return Some(ApiCall::LiteLlm(LiteLlm::of(method, rest)));
     }
     let foreign = |pair: (String, String)| pair.0 == PROVIDER || (pair.0 == "source" && pair.1 != "custom");
     if parameters(query).any(foreign) || rest.first().is_some_and(|id| !id.starts_with(ID_PREFIX)) {
         return None;
+    }
+    // No other API searches.
+    if *method == Method::GET && rest.is_empty() && parameters(query).any(|(key, _)| key == QUERY) {
+        return Some(ApiCall::LiteLlm(LiteLlm::List));
     }
     let dialect = Dialect::of(headers, BETA);
     let openai = dialect == Dialect::OpenAi;
@@ -287,6 +292,19 @@ mod tests {
                 "",
                 ApiCall::LiteLlm(LiteLlm::Unknown),
             ),
+            (
+                "GET",
+                "/v1/skills/litellm_skill_1/archive",
+                "",
+                ApiCall::LiteLlm(LiteLlm::Archive(entry())),
+            ),
+            (
+                "GET",
+                "/v1/skills/skill_knack_1/archive",
+                "",
+                ApiCall::LiteLlm(LiteLlm::Archive("skill_knack_1".to_owned())),
+            ),
+            ("GET", "/v1/skills", "query=x&top_k=3", ApiCall::LiteLlm(LiteLlm::List)),
             ("GET", "/api/skills", "q=x", ApiCall::OmniRoute(OmniRoute::List)),
             (
                 "GET",

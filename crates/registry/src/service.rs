@@ -14,12 +14,12 @@ use crate::empty_store::EmptyStore;
 use crate::error::StoreError;
 use crate::history::History;
 use crate::json::read_aside;
-use crate::litellm::PROVIDER;
+use crate::litellm::{LiteLlm, PROVIDER};
 use crate::model::{Owner, SkillEntry, Version};
 use crate::omniroute::{Claims, ExecutionContext, Repeats, Runs, RunsInProgress, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
-use crate::response::{not_allowed, respond, respond_json};
+use crate::response::{not_allowed, respond, respond_json, respond_zip};
 use crate::route::{ApiCall, Dialect, Operation};
 use crate::store::Store;
 use crate::upload::Form;
@@ -125,6 +125,14 @@ impl Registry {
                     Err(refused) => Err(refused),
                 };
                 respond_json(done, omniroute::refuse, &request_id)
+            }
+            ApiCall::LiteLlm(LiteLlm::Archive(id)) => {
+                let parts = (&*self.store, &*self.reader);
+                let done = match owner {
+                    Ok(owner) => litellm::archive(parts, owner, &id).await,
+                    Err(refused) => Err(refused),
+                };
+                respond_zip(done, litellm::refuse, &request_id)
             }
             ApiCall::LiteLlm(call) => {
                 let (parts, query) = ((&*self.store, &*self.reader), asked.query.as_deref());

@@ -138,6 +138,59 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
 }
 
 #[tokio::test]
+async fn records_are_paged_searched_and_downloaded() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let fields = [("display_title", "My Word"), ("description", "A word.")];
+    let file = archive();
+    let (_, record) = served
+        .send_form(RECORDS, form(&fields, Some(("word.zip", &file))), "one")
+        .await;
+    let id = record["id"].as_str().unwrap();
+    let fields = [("display_title", "Bare"), ("instructions", "Say plover-2 always.")];
+    let (status, bare) = served.send_form(RECORDS, form(&fields, None), "one").await;
+    assert_eq!(status, 200, "{bare}");
+    let (_, list) = served
+        .call("GET", &format!("{RECORDS}&limit=1"), &Value::Null, "one")
+        .await;
+    assert_eq!(list["data"], json!([bare]));
+    assert_eq!(
+        (&list["has_more"], &list["next_page"]),
+        (&json!(true), &json!("page_1"))
+    );
+    // As SDKs that follow it.
+    let next = format!("{RECORDS}&limit=1&page={}", list["next_page"].as_str().unwrap());
+    let (_, list) = served.call("GET", &next, &Value::Null, "one").await;
+    assert_eq!(
+        (&list["data"], &list["has_more"], &list["next_page"]),
+        (&json!([record]), &json!(false), &Value::Null)
+    );
+    // The closest first.
+    for query in [
+        "/v1/skills?query=a+word&top_k=1",
+        &format!("{RECORDS}&query=my+wrd&top_k=1"),
+    ] {
+        let (_, list) = served.call("GET", query, &Value::Null, "one").await;
+        assert_eq!(list["data"], json!([record]), "{query}");
+        let (_, list) = served.call("GET", query, &Value::Null, "two").await;
+        assert_eq!(list["data"], json!([]), "{query}");
+    }
+    // The files as the other APIs have them.
+    let archive_of = async |id: &str, key: &str| {
+        let url = format!("{}/v1/skills/{id}/archive", served.program.url);
+        let answer = served.client.get(url).bearer_auth(key).send().await.unwrap();
+        (answer.status().as_u16(), answer.bytes().await.unwrap())
+    };
+    let other_id = format!(
+        "skill_knack_{}",
+        id.trim_start_matches("litellm_skill_").replace('-', "")
+    );
+    for id in [id, &other_id] {
+        assert_eq!(archive_of(id, "one").await, (200, archive().into()), "{id}");
+        assert_eq!(archive_of(id, "two").await.0, 404, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn anothers_record_is_missing_and_bad_input_is_refused_by_its_field() {
     let served = Served::start(SCRIPT, &[]).await;
     let body = form(&[("display_title", "My Word")], Some(("word.zip", &archive())));
@@ -187,7 +240,8 @@ async fn anothers_record_is_missing_and_bad_input_is_refused_by_its_field() {
     }
     for (method, path, status) in [
         ("GET", format!("{RECORDS}&limit=0"), 400),
-        ("GET", format!("{RECORDS}&query=word"), 400),
+        ("GET", format!("{RECORDS}&query=word&top_k=0"), 400),
+        ("GET", format!("{RECORDS}&page=x"), 400),
         ("GET", format!("/v1/skills/{id}/versions"), 405),
         ("POST", RECORDS.to_owned(), 400),
     ] {
