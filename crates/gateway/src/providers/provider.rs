@@ -52,8 +52,12 @@ impl Api {
 
     /// The API of a request that is proxied untouched: decided by the headers its SDK always sends, then by the path and the
     /// query. A credential of one provider is never sent to another.
+    ///
+    /// In LiteLLM's API of skills its client names the provider in the query, and has the header of none.
     pub(crate) fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
-        if headers.contains_key("anthropic-version") || has_key_of_anthropic(uri, headers) {
+        if let Some(named) = named_for_skills(uri) {
+            named
+        } else if headers.contains_key("anthropic-version") || has_key_of_anthropic(uri, headers) {
             Self::Anthropic
         } else if headers.keys().any(is_of_google)
             || is_path_of_google(uri.path())
@@ -63,6 +67,19 @@ impl Api {
         } else {
             Self::OpenAi
         }
+    }
+}
+
+/// The provider that a request about skills names by LiteLLM's parameter.
+fn named_for_skills(uri: &Uri) -> Option<Api> {
+    if !uri.path().split('/').any(|segment| segment == "skills") {
+        return None;
+    }
+    let named = knack_registry::parameters(uri.query()).find(|(key, _)| key == "custom_llm_provider");
+    match named?.1.as_str() {
+        "anthropic" => Some(Api::Anthropic),
+        "openai" => Some(Api::OpenAi),
+        _ => None,
     }
 }
 
@@ -115,6 +132,23 @@ mod tests {
             ("/v1/models?oauth_token=t&pageSize=3", "accept", Api::Gemini),
             ("/v1/models?access_token=t", "authorization", Api::OpenAi),
             ("/v1/models?pageSize=3&key=k", "authorization", Api::OpenAi),
+            (
+                "/v1/skills?custom_llm_provider=anthropic",
+                "authorization",
+                Api::Anthropic,
+            ),
+            (
+                "/v1/skills/skill_1?limit=1&custom_llm_provider=anthropic",
+                "authorization",
+                Api::Anthropic,
+            ),
+            (
+                "/v1/skills?custom_llm_provider=openai",
+                "anthropic-version",
+                Api::OpenAi,
+            ),
+            ("/v1/skills?custom_llm_provider=azure", "authorization", Api::OpenAi),
+            ("/v1/files?custom_llm_provider=anthropic", "authorization", Api::OpenAi),
             ("/v1/models", "x-goog-api-key", Api::Gemini),
             ("/v1/models", "x-goog-api-client", Api::Gemini),
             (
