@@ -52,7 +52,8 @@ fn enable_tool() -> Tool {
     let schema = json!({
         "type": "object", "additionalProperties": false, "required": ["skillId"],
         "properties": {
-            "skillId": text(), "enabled": {"type": "boolean"}, "mode": {"type": "string", "enum": ["on", "off", "auto"]},
+            "skillId": {"type": "string", "description": "An id or a name"}, "enabled": {"type": "boolean"},
+            "mode": {"type": "string", "enum": ["on", "off", "auto"]},
         },
     });
     let description =
@@ -207,7 +208,7 @@ fn request(name: &str, arguments: &JsonObject) -> Result<(Method, String, String
             has(&["skillId", "enabled", "mode"])?;
             let id = arguments.get("skillId").and_then(Value::as_str);
             let id = id.filter(|id| !id.is_empty());
-            let id = id.ok_or_else(|| "skillId: required; the list of skills has the ids".to_owned())?;
+            let id = id.ok_or_else(|| "skillId: required, an id or a name; the list of skills has both".to_owned())?;
             let mut body = arguments.clone();
             body.remove("skillId");
             let path = format!("{ROWS}/{}", utf8_percent_encode(id, NON_ALPHANUMERIC));

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Method;
+use knack_skill::ids;
 use knack_skill::model::Skill;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
@@ -394,13 +395,30 @@ fn of_written(rows: &[Row<Item>], identifier: &str) -> Option<String> {
     })
 }
 
-/// The caller's skill of an id.
+/// The caller's skill of an id or a name. A change is of the skill with all its versions, so none is named.
 async fn own(store: &dyn Store, (owner, shared): (&Owner, &FileSkills), id: &str) -> Result<SkillEntry, Refusal> {
-    if of_shared(shared).any(|row| row.item.id() == id) {
+    let of_files = || {
         let text = format!("{id} is served from files; change activation in its SKILL.md, or remove its folder");
-        return Err(Refusal::new(RefusalKind::Forbidden, "id", text));
+        Refusal::new(RefusalKind::Forbidden, "id", text)
+    };
+    if of_shared(shared).any(|row| row.item.id() == id) {
+        return Err(of_files());
     }
-    store.get(owner, id).await.map_err(|error| refused(error, id))
+    if id.starts_with(ID_PREFIX) {
+        return store.get(owner, id).await.map_err(|error| refused(error, id));
+    }
+    // The caller's own, also where one from files has the name in a higher version.
+    let named = store.find(owner, id).await.map_err(|error| refused(error, id))?;
+    if let Some(entry) = named {
+        return Ok(entry);
+    }
+    if ids::with_version(id).is_some() {
+        return Err(missing(id));
+    }
+    match find(store, (owner, shared), id).await?.item {
+        Item::Own(entry, _) => Ok(Arc::unwrap_or_clone(entry)),
+        Item::Shared(..) => Err(of_files()),
+    }
 }
 
 /// Says which member is wrong where one is.

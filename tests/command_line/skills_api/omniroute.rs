@@ -202,6 +202,48 @@ async fn a_caller_sees_its_own_rows_then_those_from_files_and_nothing_of_others(
 }
 
 #[tokio::test]
+async fn a_skill_is_changed_and_deleted_by_its_name_too() {
+    let served = Served::start(SCRIPT, &[FILE]).await;
+    let (_, word) = served.call("POST", "/api/skills/install", &word("1.2.0"), "one").await;
+    let (_, reverse) = served.call("POST", "/api/skills/install", &reverse(), "one").await;
+    // Of a name that files have in a higher version, the caller's own is meant.
+    let ours = json!({"name": "ours", "version": "1.0.0", "description": "d", "schema": {"input": {}, "output": {}},
+        "handlerCode": "---\nname: ours\ndescription: Mine.\n---\nMine.\n"});
+    let (status, mine) = served.call("POST", "/api/skills/install", &ours, "one").await;
+    assert_eq!(status, 200, "{mine}");
+    let off = json!({"mode": "off"});
+    for (name, installed) in [
+        ("word", &word),
+        ("reverse-text", &reverse),
+        ("Reverse%20Text", &reverse),
+        ("ours", &mine),
+    ] {
+        let (status, set) = served.call("PUT", &format!("/api/skills/{name}"), &off, "one").await;
+        assert_eq!((status, &set["mode"]), (200, &json!("off")), "{name}: {set}");
+        let row = format!("/api/skills/{}", installed["id"].as_str().unwrap());
+        let (_, row) = served.call("GET", &row, &Value::Null, "one").await;
+        assert_eq!(row["mode"], "off", "{name}");
+    }
+    for (name, key, status) in [
+        ("word", "two", 404),
+        ("word@1.2.0", "one", 404),
+        ("absent", "one", 404),
+        ("ours", "two", 403),
+    ] {
+        for (method, body) in [("PUT", &off), ("DELETE", &Value::Null)] {
+            let (found, refused) = served.call(method, &format!("/api/skills/{name}"), body, key).await;
+            assert_eq!(found, status, "{method} {name}: {refused}");
+        }
+    }
+    for name in ["word", "Reverse%20Text", "ours"] {
+        let path = format!("/api/skills/{name}");
+        assert_eq!(served.call("DELETE", &path, &Value::Null, "one").await.0, 200, "{name}");
+    }
+    let (status, refused) = served.call("DELETE", "/api/skills/ours", &Value::Null, "one").await;
+    assert_eq!(status, 403, "what is left is from files: {refused}");
+}
+
+#[tokio::test]
 async fn what_is_anothers_is_missing_and_what_is_of_all_is_changed_in_its_files() {
     let served = two_callers().await;
     let (_, others) = served.call("GET", "/api/skills", &Value::Null, "two").await;
