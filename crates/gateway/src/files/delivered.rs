@@ -5,7 +5,8 @@ use std::future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_wire::drive::GeneratedFile;
+use knack_wire::CallOutcome;
+use knack_wire::drive::{ContainerFile, GeneratedFile};
 use knack_wire::history::Caller;
 
 use super::user_files::{FilesCaller, MADE_TIMEOUT, Refusal};
@@ -16,12 +17,12 @@ use crate::telemetry::log::RequestLog;
 /// How often a run says that it uses its container, which lives for a minute without use at least.
 const USED_EVERY: Duration = Duration::from_secs(20);
 
-/// Keeps the files of a response under its id and in the container of its request, for its caller: here, where the other replicas find them, and in the folder
+/// Keeps the files of a response under its id, for its caller: here, where the other replicas find them, and in the folder
 /// for people. A file that cannot be kept is logged; the answer is sent regardless. Returns the entries of the files.
 pub(crate) async fn keep(
     gateway: &Gateway,
     caller: &Caller,
-    (response_id, container): (&str, Option<&str>),
+    response_id: &str,
     made: &[GeneratedFile],
     log: &mut RequestLog,
 ) -> Vec<FileEntry> {
@@ -30,14 +31,6 @@ pub(crate) async fn keep(
     if let Err(error) = gateway.files.put(caller.bucket(), response_id, files.clone()).await {
         tracing::warn!(request_id = %log.request_id, %error, "generated files could not be kept");
         log.notes.push("generated files could not be kept on disk".to_owned());
-    }
-    if let (Some(store), Some(id)) = (&gateway.user_files, container) {
-        let who = FilesCaller::new(caller.clone(), caller.bucket(), None).waiting(MADE_TIMEOUT);
-        let refused = store.add_made(&who, id, &files).await;
-        if refused > 0 {
-            let text = format!("{refused} files could not be kept in the container {id}");
-            log.notes.push(text);
-        }
     }
     if let Some(replicas) = &gateway.replicas {
         replicas.keep_files(caller, response_id, &files);
@@ -53,8 +46,34 @@ pub(crate) async fn keep(
     files.into_iter().map(|(entry, _)| entry).collect()
 }
 
-/// A run of a request that names a container, which is used for as long as the run lasts: it does not expire meanwhile.
-pub(crate) async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl Future<Output = T>) -> T {
+/// A run of a request that has a container, whose files are put there before its result goes on, so that the answer can cite them.
+/// Returns also how many could not be.
+pub(crate) async fn contained(
+    gateway: &Gateway,
+    caller: Caller,
+    container: &str,
+    run: impl Future<Output = CallOutcome>,
+) -> (CallOutcome, usize) {
+    let outcome = using(gateway, caller.clone(), container, run).await;
+    let Some(store) = gateway.user_files.as_ref().filter(|_| !outcome.files.is_empty()) else {
+        return (outcome, 0);
+    };
+    let counted = caller.bucket();
+    let who = FilesCaller::new(caller, counted, None).waiting(MADE_TIMEOUT);
+    let (kept, refused) = store.add_made(&who, container, &entries(&outcome.files)).await;
+    let contained = kept.into_iter().map(|file| ContainerFile {
+        id: file.id,
+        path: file.path,
+    });
+    let outcome = CallOutcome {
+        contained: contained.collect(),
+        ..outcome
+    };
+    (outcome, refused)
+}
+
+/// The same run. Its container is used for as long as it lasts, so it does not expire meanwhile.
+async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl Future<Output = T>) -> T {
     let counted = caller.bucket();
     let who = FilesCaller::new(caller, counted, None);
     let used = async {

@@ -57,8 +57,8 @@ pub(crate) struct Exchange {
     upstream: Upstream,
     /// The head of an answer without a content type: the first bytes of its body show what it is.
     untyped: Option<AnswerHead>,
-    /// `None` as long as nothing runs.
-    running: Option<FuturesUnordered<BoxFuture<'static, CallOutcome>>>,
+    /// Each run with the number of its files that could not be put into the container. `None` as long as nothing runs.
+    running: Option<FuturesUnordered<BoxFuture<'static, (CallOutcome, usize)>>>,
     /// Ends the runs; `None` as long as nothing runs.
     cancel: Option<CancellationToken>,
     /// Headers of the provider's first answer that was not an error.
@@ -99,7 +99,7 @@ enum Upstream {
 enum ExchangeEvent {
     Head(Result<reqwest::Response, reqwest::Error>),
     Chunk(Result<Option<Bytes>, reqwest::Error>),
-    CallFacts(CallOutcome),
+    CallFacts(CallOutcome, usize),
     Tick,
 }
 
@@ -333,10 +333,11 @@ impl Exchange {
         self.log.timeline.called(&call, self.begun.elapsed());
         let run = tools.run(call, response_id, cancel, trace);
         let Some(container) = self.container.clone() else {
+            let run = async move { (run.await, 0) };
             return self.running.get_or_insert_default().push(Box::pin(run));
         };
         let (gateway, caller) = (Arc::clone(&self.gateway), self.hidden.caller.clone());
-        let run = async move { delivered::using(&gateway, caller, &container, run).await };
+        let run = async move { delivered::contained(&gateway, caller, &container, run).await };
         self.running.get_or_insert_default().push(Box::pin(run));
     }
 
@@ -366,7 +367,7 @@ impl Exchange {
             // Data first: a busy stream must not be starved by timers, and timers fire within one poll anyway.
             biased;
             event = upstream => event,
-            Some(outcome) = outcome => ExchangeEvent::CallFacts(outcome),
+            Some((outcome, lost)) = outcome => ExchangeEvent::CallFacts(outcome, lost),
             () = tick => ExchangeEvent::Tick,
         }
     }
@@ -397,7 +398,11 @@ impl Exchange {
                 self.log.timeline.over(Some("broken"), at);
                 self.input(DriveInput::Failed(UpstreamFailure::Broken));
             }
-            ExchangeEvent::CallFacts(outcome) => {
+            ExchangeEvent::CallFacts(outcome, lost) => {
+                if let Some(id) = self.container.as_ref().filter(|_| lost > 0) {
+                    let text = format!("{lost} files could not be kept in the container {id}");
+                    self.log.notes.push(text);
+                }
                 self.log.timeline.answered(outcome.token, outcome.is_error, at);
                 self.made.extend(outcome.files.iter().cloned());
                 self.input(DriveInput::Result(outcome));
@@ -497,9 +502,14 @@ impl Exchange {
         if self.made.is_empty() || !self.kept.is_empty() {
             return;
         }
-        let ids = (response_id, self.container.as_deref());
         // Boxed, so that requests without files do not carry its state.
-        let kept = delivered::keep(&self.gateway, &self.hidden.caller, ids, &self.made, &mut self.log);
+        let kept = delivered::keep(
+            &self.gateway,
+            &self.hidden.caller,
+            response_id,
+            &self.made,
+            &mut self.log,
+        );
         self.kept = Box::pin(kept).await;
     }
 

@@ -110,7 +110,7 @@ impl Direct<'_> {
         }
         if !outcome.files.is_empty() {
             let (made, log) = (&outcome.files, &mut report.log);
-            delivered::keep(gateway, self.caller, (&files_id, None), made, log).await;
+            delivered::keep(gateway, self.caller, &files_id, made, log).await;
         }
         report.has_ended = true;
         (files_id, outcome)

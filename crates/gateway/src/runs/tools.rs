@@ -110,7 +110,7 @@ impl ToolRunner {
                     is_error,
                     reference,
                     native: Some(native),
-                    files: Vec::new(),
+                    ..CallOutcome::default()
                 }
             }
             Some(Decision::Run(spec)) => self.execute(&call, *spec, &response_id, cancel, trace).await,
@@ -194,6 +194,7 @@ impl ToolRunner {
             reference: None,
             native: Some(native),
             files,
+            contained: Vec::new(),
         }
     }
 

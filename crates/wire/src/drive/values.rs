@@ -119,6 +119,17 @@ pub struct CallOutcome {
     pub native: Option<NativeRun>,
     /// Files that the run made.
     pub files: Vec<GeneratedFile>,
+    /// Those of them that are in the container of the answer.
+    pub contained: Vec<ContainerFile>,
+}
+
+/// A file in the container of an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContainerFile {
+    /// Its id.
+    pub id: String,
+    /// Relative to the work directory.
+    pub path: String,
 }
 
 /// A run in the terms of the vendor's own code execution.
@@ -166,6 +177,8 @@ pub struct CallResult {
     pub native: Option<NativeRun>,
     /// See [`CallOutcome::files`].
     pub files: Vec<GeneratedFile>,
+    /// See [`CallOutcome::contained`].
+    pub contained: Vec<ContainerFile>,
     /// What called, as JSON, if the call says it: its result says it again (Responses).
     pub caller: Option<String>,
 }

@@ -7,7 +7,7 @@ use super::turn::{Speaker, Turn};
 use super::turn_match::{InjectionMode, TurnMatch};
 use super::{markers, merge_key, read, repair, responses, runs, sent_runs, shown};
 use crate::drive::OpenCall;
-use crate::format::responses::shell;
+use crate::format::responses::{citations, shell};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::Request;
 use crate::route::{CallKind, Format};
@@ -233,6 +233,8 @@ impl HistoryWriter<'_> {
                 if json::get(src, *span, "call_id").is_some() {
                     sent_runs::alone(src, *span, &mut self.runs);
                 }
+            } else {
+                citations::remove_own(src, *span, &mut self.edits);
             }
         }
     }

@@ -231,9 +231,15 @@ impl UserFiles {
         self.ask(caller, op).await.map(drop)
     }
 
-    /// Files that runs of a request made, into its container. That of an answer is made with its first file. Returns how many could not be kept.
-    pub(crate) async fn add_made(&self, caller: &FilesCaller, id: &str, files: &[(FileEntry, Bytes)]) -> usize {
-        let mut refused = 0;
+    /// Files that a run made, into the container of its request. That of an answer is made with its first file. Returns those that are
+    /// kept, and how many could not be.
+    pub(crate) async fn add_made(
+        &self,
+        caller: &FilesCaller,
+        id: &str,
+        files: &[(FileEntry, Bytes)],
+    ) -> (Vec<ContainerFile>, usize) {
+        let (mut kept, mut refused) = (Vec::new(), 0);
         for (index, (entry, content)) in files.iter().enumerate() {
             let file = NewContainerFile {
                 path: entry.name.clone(),
@@ -241,13 +247,16 @@ impl UserFiles {
                 source: Source::Assistant,
             };
             match self.add_to_container(caller, id, file, content.clone()).await {
-                Ok(_) => {}
+                Ok(file) => kept.push(file),
                 // The answer does not wait for each of them in vain.
-                Err(Refusal::Away | Refusal::Busy | Refusal::TooOften) => return refused + files.len() - index,
+                Err(Refusal::Away | Refusal::Busy | Refusal::TooOften) => {
+                    refused += files.len() - index;
+                    break;
+                }
                 Err(_) => refused += 1,
             }
         }
-        refused
+        (kept, refused)
     }
 }
 

@@ -203,6 +203,7 @@ impl Drive {
                 reference: outcome.reference,
                 native: outcome.native,
                 files: outcome.files,
+                contained: outcome.contained,
                 caller: pending.caller,
             });
         }

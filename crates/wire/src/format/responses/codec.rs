@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
+use super::citations::Citations;
 use super::item::{self, OutputItem};
 use super::shell;
 use super::snapshot::{RequestEcho, ResponseIdentity, snapshot_of};
@@ -51,6 +52,8 @@ pub(crate) struct ResponsesCodec {
     run_tool: Option<String>,
     /// The id of the container that they are shown in.
     container: Option<String>,
+    /// Files that runs put into it.
+    citations: Citations,
     runs: RunIds,
 }
 
@@ -60,6 +63,7 @@ impl ResponsesCodec {
             restore,
             run_tool,
             container,
+            citations: Citations::default(),
             runs: RunIds::default(),
             streaming: false,
             identity: ResponseIdentity::default(),
@@ -119,12 +123,62 @@ impl ResponsesCodec {
     }
 
     fn keep(&mut self, index: u32) {
-        let hide = self.restore.hide_encrypted;
-        if let Some((shown_index, visible)) = self
-            .item(index)
-            .and_then(|item| Some((item.shown_as?, item.visible(hide))))
+        if let Some(container) = &self.container
+            && let Some(item) = self.items.iter().find(|item| item.index == index)
         {
-            self.visible.insert(shown_index, visible);
+            self.citations.cite_item(container, index, &item.raw);
+        }
+        if let Some(shown_index) = self.item(index).and_then(|item| item.shown_as) {
+            self.visible.insert(shown_index, self.as_shown(index));
+        }
+    }
+
+    /// An item as the client gets it.
+    fn as_shown(&self, index: u32) -> Vec<u8> {
+        let hide = self.restore.hide_encrypted;
+        let item = self.item(index).map(|item| item.visible(hide)).unwrap_or_default();
+        let mut edits = Edits::new();
+        self.citations
+            .edit_item(index, &item, Span::new(0, item.len()), &mut edits);
+        edits.apply(&item)
+    }
+
+    /// Cites files of runs in an event of a stream: before the text ends, in its part, and in its item.
+    fn cite(&mut self, (src, id): (&[u8], u32), shown_index: u32, edits: &mut Edits, out: &mut Vec<u8>) {
+        let Some(container) = self.container.as_deref() else {
+            return;
+        };
+        let document = Span::new(0, src.len());
+        let part = json::get(src, document, "content_index").and_then(|span| json::uint(src, span));
+        let part = part.and_then(|part| usize::try_from(part).ok());
+        let text = |key| json::get_text(src, document, key).unwrap_or_default();
+        match (&*text("type"), part) {
+            ("response.output_text.annotation.added", Some(part)) => self.citations.count(id, part),
+            ("response.output_text.done", Some(part)) => {
+                let (first, annotations) = self.citations.cite(container, (id, part), &text("text"));
+                let item_id = json::quoted(&text("item_id"));
+                for (at, annotation) in annotations.into_iter().enumerate() {
+                    let at = first + at;
+                    let head = br#"{"type":"response.output_text.annotation.added","sequence_number":0,"item_id":"#;
+                    let rest = format!(
+                        r#","output_index":{shown_index},"content_index":{part},"annotation_index":{at},"annotation":"#
+                    );
+                    let event = [&head[..], &item_id, rest.as_bytes(), &annotation, b"}"].concat();
+                    self.send(&event, Edits::new(), out);
+                }
+            }
+            ("response.content_part.done", Some(part)) => {
+                if let Some(span) = json::get(src, document, "part") {
+                    self.citations.edit_part((id, part), src, span, edits);
+                }
+            }
+            ("response.output_item.done", _) => {
+                if let Some(span) = json::get(src, document, "item") {
+                    self.citations.cite_item(container, id, span.of(src));
+                    self.citations.edit_item(id, src, span, edits);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -152,8 +206,7 @@ impl ResponsesCodec {
             if matches!(part, FramePart::UnitEnd { .. }) {
                 self.keep(id);
             }
-            let hide = self.restore.hide_encrypted;
-            let item = self.item(id).map(|item| item.visible(hide)).unwrap_or_default();
+            let item = self.as_shown(id);
             let head = format!(r#"{{"type":"{kind}","sequence_number":0,"output_index":{shown_index},"item":"#);
             self.send(&[head.as_bytes(), &item, b"}"].concat(), Edits::new(), out);
         }
@@ -236,6 +289,7 @@ impl Codec for ResponsesCodec {
         self.rounds.push(std::mem::take(&mut self.state_id));
         self.items.clear();
         self.runs.begin_round();
+        self.citations.begin_round();
         self.gathered = 0;
     }
 
@@ -333,6 +387,7 @@ impl Codec for ResponsesCodec {
                     if let Some(number) = event.get("output_index") {
                         edits.replace(number, shown_index.to_string());
                     }
+                    self.cite((&src[..], *id), shown_index, &mut edits, out);
                     if matches!(part, FramePart::UnitEnd { .. }) {
                         self.keep(*id);
                     }
@@ -388,6 +443,7 @@ impl Codec for ResponsesCodec {
     /// As `shell_call_output` items.
     fn show_results(&mut self, results: &[CallResult], out: &mut Vec<u8>) {
         for result in results {
+            self.citations.add(&result.contained);
             if Some(&*result.name) != self.run_tool.as_deref() {
                 continue;
             }

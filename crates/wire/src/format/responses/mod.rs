@@ -1,5 +1,6 @@
 //! OpenAI Responses (docs/design/wire-formats.md#responses).
 
+pub(crate) mod citations;
 mod codec;
 mod item;
 mod request;
