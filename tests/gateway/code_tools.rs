@@ -64,7 +64,7 @@ async fn lacking() -> Running {
     .await
 }
 
-fn shell(environment: &Value) -> Value {
+pub(crate) fn shell(environment: &Value) -> Value {
     json!({"type": "shell", "environment": environment})
 }
 
@@ -101,7 +101,7 @@ fn shown(talk: &Talk) -> Vec<Value> {
     }
 }
 
-fn of_type(all: &[Value], kind: &str) -> Vec<Value> {
+pub(crate) fn of_type(all: &[Value], kind: &str) -> Vec<Value> {
     all.iter().filter(|one| one["type"] == kind).cloned().collect()
 }
 
@@ -336,6 +336,11 @@ async fn a_shell_of_the_clients_and_tools_of_the_provider_are_untouched() {
         (&with, &Value::Null),
         (&with, &json!({"type": "container_reference", "container_id": "cntr_1"})),
         (&without, &json!({"type": "container_auto", "file_ids": ["file_1"]})),
+        // Only the provider has the files, and it can run the skill.
+        (
+            &without,
+            &json!({"type": "container_auto", "file_ids": ["file_1"], "skills": [super::whole_skills::adder()]}),
+        ),
     ] {
         for stream in [false, true] {
             let talk = Talk::new((Format::Responses, stream));
@@ -364,10 +369,8 @@ async fn a_shell_of_the_clients_and_tools_of_the_provider_are_untouched() {
 #[tokio::test]
 async fn what_only_the_provider_could_do_is_refused_by_name() {
     let knack = lacking().await;
-    let inline = json!({"type": "inline", "name": "a", "description": "b", "source": {}});
     for (environment, said) in [
         (json!({"file_ids": ["file_1"]}), "file_ids"),
-        (json!({"skills": [inline]}), "inline"),
         (
             json!({"network_policy": {"type": "allowlist", "allowed_domains": ["a.example"]}}),
             "network_policy",

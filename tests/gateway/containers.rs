@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::observed::Observed;
 use super::support::{Running, Start, start};
-use super::talk::{Format, Talk};
+use super::talk::{Format, Talk, events};
 use super::user_files::{BEGIN, Caller, Dialect, Hand, form, ids, keeping};
 
 /// Longest wait for what must come.
@@ -182,7 +182,24 @@ async fn a_container_that_cannot_be_made_is_refused_by_the_name_of_its_parameter
             json!({"name": "n", "file_ids": "file_knack_0"}),
             "\"param\":\"file_ids\"",
         ),
-        (json!({"name": "n", "skills": [{}]}), "skills"),
+        (json!({"name": "n", "skills": [{}]}), "skill_reference"),
+        (json!({"name": "n", "skills": [{"type": "inline"}]}), "/v1/skills"),
+        (
+            json!({"name": "n", "skills": [{"type": "skill_reference"}]}),
+            "skill_id",
+        ),
+        (
+            json!({"name": "n", "skills": [{"type": "skill_reference", "skill_id": "skill_of_openai"}]}),
+            "skill_of_openai is not served here",
+        ),
+        (
+            json!({"name": "n", "skills": [{"type": "skill_reference", "skill_id": "litellm:absent"}]}),
+            "\"param\":\"skills\"",
+        ),
+        (
+            json!({"name": "n", "skills": [{"type": "skill_reference", "skill_id": "litellm:listed", "version": "9.9.9"}]}),
+            "9.9.9",
+        ),
         (
             json!({"name": "n", "network_policy": {"type": "allowlist"}}),
             "network_policy",
@@ -306,6 +323,135 @@ async fn a_container_carries_files_from_the_runs_of_one_request_to_those_of_the_
     let talk = Talk::plain((Format::Responses, false), "");
     assert_eq!(knack.send(talk.request(&knack.url, &body)).await.status, 404);
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn skills_of_a_container_are_those_of_every_request_that_names_it() {
+    let script = r#"
+provider: {code_tools: false}
+turns:
+  - user: add by skill
+    rounds:
+      - expect: {tool: run_code, system: "Run python3 skills/listed/add.py"}
+        reply: {calls: [{tool: run_code, arguments: {skill: listed, command: "python3 skills/listed/add.py 2 3"}}]}
+      - expect: {result: {line: "5"}}
+        reply: {text: "The sum is 5."}
+  - repeat_last: true
+    rounds:
+      - reply: {text: "You said: {{user}}"}
+"#;
+    let knack = start(Start {
+        script: script.to_owned(),
+        executor: Arc::new(super::runner::executor(1).await),
+        user_files: Some((Bounds::default(), Hand::new().clock())),
+        ..Start::default()
+    })
+    .await;
+    let caller = Caller::new(&knack, Dialect::OpenAi);
+    let skill = json!({"type": "skill_reference", "skill_id": "litellm:listed", "version": "latest"});
+    let made = caller
+        .post("/v1/containers", &json!({"name": "n", "skills": [skill]}))
+        .await;
+    assert_eq!(made.status, 200, "{}", made.text);
+    assert_eq!(made.json()["memory_limit"], "1g", "that of the API where none is set");
+    let shell =
+        json!({"type": "shell", "environment": {"type": "container_reference", "container_id": made.json()["id"]}});
+    for stream in [false, true] {
+        let mut talk = Talk::plain((Format::Responses, stream), "add by skill");
+        let mut body = talk.body();
+        body["tools"] = json!([shell]);
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        assert_eq!(talk.take(&answer).text, "The sum is 5.", "{}", answer.text);
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// Two runs, of which the second replaces a file of the first.
+const CITED: &str = r#"
+provider: {code_tools: false}
+turns:
+  - user: write two
+    rounds:
+      - reply: {text: "First.", calls: [{tool: run_code, arguments: {code: "open('a.txt', 'w').write('1')\nopen('b.txt', 'w').write('1')"}}]}
+      - reply: {calls: [{tool: run_code, arguments: {code: "open('b.txt', 'w').write('2')"}}]}
+      - reply: {text: "Größe in a.txt."}
+  - repeat_last: true
+    rounds:
+      - reply: {text: "You said: {{user}}"}
+"#;
+
+#[tokio::test]
+async fn files_that_runs_made_are_cited_on_the_text_that_follows_them() {
+    let citing = || async {
+        start(Start {
+            script: CITED.to_owned(),
+            executor: Arc::new(super::runner::executor(1).await),
+            user_files: Some((Bounds::default(), Hand::new().clock())),
+            sandbox_code_tools: vec![CodeTools::OpenAi],
+            ..Start::default()
+        })
+        .await
+    };
+    let knack = citing().await;
+    let caller = Caller::new(&knack, Dialect::OpenAi);
+    for stream in [false, true] {
+        let mut talk = Talk::plain((Format::Responses, stream), "write two");
+        let mut body = talk.body();
+        body["tools"] = json!([{"type": "shell", "environment": {"type": "container_auto"}}]);
+        let answer = knack.send(talk.request(&knack.url, &body)).await;
+        talk.take(&answer);
+        let call = talk.history.iter().find(|item| item["type"] == "shell_call").unwrap();
+        let id = call["environment"]["container_id"].as_str().unwrap().to_owned();
+        let files = caller.get(&format!("/v1/containers/{id}/files?order=asc")).await.json();
+        let ids = ids(&files);
+        assert_eq!(ids.len(), 2, "{files}");
+        let citation = |file: &str, name: &str, start: u64, end: u64| {
+            json!({"type": "container_file_citation", "container_id": id, "file_id": file, "filename": name,
+                "start_index": start, "end_index": end})
+        };
+        let cited = json!([citation(&ids[0], "a.txt", 9, 14), citation(&ids[1], "b.txt", 15, 15)]);
+        let texts: Vec<&Value> = talk.history.iter().filter(|item| item["type"] == "message").collect();
+        let annotations: Vec<&Value> = texts.iter().map(|item| &item["content"][0]["annotations"]).collect();
+        assert_eq!(annotations, [&json!([]), &cited], "{stream}");
+        if stream {
+            let events = events(&answer.text);
+            for (number, event) in events.iter().enumerate() {
+                assert_eq!(event["sequence_number"], number, "{event}");
+            }
+            let at = |kind: &str| events.iter().rposition(|event| event["type"] == kind).unwrap();
+            let done = at("response.output_text.done");
+            for (place, annotation) in cited.as_array().unwrap().iter().enumerate() {
+                let event = &events[done - 2 + place];
+                assert_eq!(event["type"], "response.output_text.annotation.added");
+                assert_eq!(
+                    (
+                        &event["annotation_index"],
+                        &event["annotation"],
+                        &event["item_id"],
+                        &event["output_index"]
+                    ),
+                    (
+                        &json!(place),
+                        annotation,
+                        &events[done]["item_id"],
+                        &events[done]["output_index"]
+                    )
+                );
+            }
+            assert_eq!(events[at("response.content_part.done")]["part"]["annotations"], cited);
+            let item = &events[at("response.output_item.done")]["item"];
+            assert_eq!(item["content"][0]["annotations"], cited);
+        }
+        // No provider knows them: neither after the turn was saved, nor where it is lost.
+        talk.say("hello");
+        for knack in [&knack, &citing().await] {
+            let answer = talk.send(knack).await;
+            assert!(answer.text.contains("You said: hello"), "{}", answer.text);
+            let sent = knack.upstream().to_string();
+            assert!(sent.contains("a.txt") && !sent.contains("cntr_knack_"), "{sent}");
+            assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+        }
+    }
 }
 
 #[tokio::test]

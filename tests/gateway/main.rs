@@ -68,3 +68,4 @@ mod tls;
 mod traffic;
 mod upstreams;
 mod user_files;
+mod whole_skills;

@@ -63,10 +63,24 @@ def test_a_container_carries_a_file_between_two_runs():
     files = list(client.containers.files.list(box, order="asc"))
     equal([(file.path, file.source) for file in files], [("/mnt/data/in.txt", "user"), ("/mnt/data/out.txt", "assistant")])
     equal(client.containers.files.content.retrieve(files[1].id, container_id=box).read(), b"two")
+    cited = first.output[-1].content[0].annotations[0]
+    equal((cited.type, cited.container_id, cited.file_id, cited.filename), ("container_file_citation", box, files[1].id, "out.txt"))
+    equal((cited.start_index, cited.end_index), (17, 17))
     second = ask("take out of the box", {"type": "container_reference", "container_id": box})
     equal(second.output_text, "The box has one and two.")
     client.containers.delete(box)
     refused(openai.NotFoundError, lambda: ask("take out of the box", {"type": "container_reference", "container_id": box}))
+
+
+def test_skills_of_a_container_are_attached_to_its_requests():
+    reference = {"type": "skill_reference", "skill_id": "litellm:adder"}
+    made = client.containers.create(name="skilled", skills=[reference])
+    answer = ask("sum in a shell", {"type": "container_reference", "container_id": made.id})
+    equal(answer.output_text, "The shell says 5.")
+    foreign = {"type": "skill_reference", "skill_id": "skill_of_openai"}
+    error = refused(openai.BadRequestError, lambda: client.containers.create(name="foreign", skills=[foreign]))
+    equal(error.param, "skills")
+    client.containers.delete(made.id)
 
 
 def test_a_container_and_its_files():
@@ -74,6 +88,7 @@ def test_a_container_and_its_files():
     made = client.containers.create(name="mine", file_ids=[upload.id], expires_after={"anchor": "last_active_at", "minutes": 5})
     equal((made.object, made.name, made.status, made.expires_after.minutes), ("container", "mine", "running", 5))
     equal(client.containers.retrieve(made.id).id, made.id)
+    equal(made.memory_limit, "1g")
     client.containers.files.create(made.id, file=("x/b.txt", b"bee"))
     more = [client.containers.files.create(made.id, file=(f"{n}.txt", b"n")) for n in range(3)]
     paths = [file.path for file in client.containers.files.list(made.id, limit=2, order="asc")]

@@ -3,13 +3,16 @@
 
 use knack_skill::model::{ActivationMode, Skill, SkillRef, UPLOADS, Upload};
 use knack_skill::problem::{Problem, Profile};
+use knack_skill::tree::DOCUMENT_NAMES;
 use knack_skill::{LoadInput, SpecOverrides, load};
 
 use crate::Files;
 use crate::answer::Refusal;
+use crate::archive::unzip;
 use crate::draft::Draft;
 use crate::mode::Mode;
 use crate::model::{SkillEntry, Version};
+use crate::upload::{Folder, folder_of, top_folder};
 
 /// Problems that one answer names; an author mends the first ones first.
 const TOLD_MAX: usize = 5;
@@ -17,8 +20,8 @@ const TOLD_MAX: usize = 5;
 /// Bytes of a description: every list shows it, and the entry of a skill has those of all versions. The strict profile has less.
 pub(crate) const DESCRIPTION_MAX_BYTES: usize = 8 << 10;
 
-/// Validates the files of a skill's folder by the rules of its dialect. Errors name the first field that is wrong.
-pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draft, Refusal> {
+/// Loads the files of a skill's folder by the rules of its dialect. Errors name the first field that is wrong.
+fn loaded(folder: &str, files: Files, profile: Profile) -> Result<Skill, Refusal> {
     let loaded = load(LoadInput {
         id: SkillRef {
             namespace: UPLOADS.to_owned(),
@@ -30,20 +33,45 @@ pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draf
     });
     match loaded.skill {
         Some(skill) if skill.description.len() > DESCRIPTION_MAX_BYTES => Err(long_description(&skill.description)),
-        Some(skill) => Ok(Draft {
-            name: skill.id.name,
-            description: skill.description,
-            version: skill.version,
-            is_release: false,
-            mode: Mode::of_activation(skill.activation),
-            catalog: None,
-            litellm: None,
-            digest: skill.digest,
-            bytes: skill.files.values().map(|file| file.bytes.len() as u64).sum(),
-            files: skill.files,
-        }),
+        Some(skill) => Ok(skill),
         None => Err(refusal(&loaded.problems)),
     }
+}
+
+/// Validates the files of a skill's folder by the rules of its dialect. Errors name the first field that is wrong.
+pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draft, Refusal> {
+    let skill = loaded(folder, files, profile)?;
+    Ok(Draft {
+        name: skill.id.name,
+        description: skill.description,
+        version: skill.version,
+        is_release: false,
+        mode: Mode::of_activation(skill.activation),
+        catalog: None,
+        litellm: None,
+        digest: skill.digest,
+        bytes: skill.files.values().map(|file| file.bytes.len() as u64).sum(),
+        files: skill.files,
+    })
+}
+
+/// A skill that a request attaches whole: the zip of its folder, or of what is in it. The rules are those of uploads by OpenAI's API.
+///
+/// # Errors
+///
+/// What is wrong with it, for its sender.
+pub fn attached_skill(name: &str, zip: &[u8]) -> Result<Skill, String> {
+    let files = unzip(zip).map_err(|bad| bad.message)?;
+    let is_content = files.contains_key(DOCUMENT_NAMES[0]);
+    let folder = if is_content {
+        folder_of(name.to_owned(), files)
+    } else {
+        top_folder(files)
+    };
+    let skill = folder
+        .and_then(Folder::within)
+        .and_then(|folder| loaded(&folder.name, folder.files, Profile::Strict));
+    skill.map_err(|refusal| refusal.message)
 }
 
 /// The refusal of a description that is too long for a list.

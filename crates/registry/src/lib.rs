@@ -13,6 +13,7 @@
 mod agent_flow;
 mod answer;
 mod anthropic;
+pub mod archive;
 mod catalogs;
 mod check;
 mod difference;
@@ -42,8 +43,8 @@ mod store;
 mod upload;
 
 pub use agent_flow::AgentFlow;
-pub use catalogs::{CATALOG_FETCH_MAX_BYTES, CATALOG_FILES, Catalog, Catalogs, Web, WebError};
-pub use check::load_stored;
+pub use catalogs::{CATALOG_FILES, Catalog, Catalogs, Web, WebError};
+pub use check::{attached_skill, load_stored};
 pub use difference::{Difference, ModelView};
 pub use disk::{Disk, RealDisk, is_full, lock_alone};
 pub use draft::Draft;

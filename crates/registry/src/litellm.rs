@@ -78,7 +78,7 @@ impl LiteLlm {
 
 /// The refusal of a path or method that is not there.
 pub(crate) fn unknown() -> Refusal {
-    let text = "LiteLLM's API has no versions and does not support this method; supported: POST and GET /v1/skills, and GET and DELETE /v1/skills/{id}";
+    let text = "LiteLLM's API has no versions and does not support this method; supported: POST and GET /v1/skills, GET and DELETE /v1/skills/{id}, and GET /v1/skills/{id}/archive";
     Refusal::new(RefusalKind::NotAllowed, "", text)
 }
 

@@ -60,6 +60,16 @@ pub(crate) struct Folder {
     pub(crate) files: Files,
 }
 
+impl Folder {
+    /// The same. Errors: it has more files than a skill may have.
+    pub(crate) fn within(self) -> Result<Self, Refusal> {
+        if self.files.len() > FILES_MAX {
+            return Err(too_many_files());
+        }
+        Ok(self)
+    }
+}
+
 impl Form {
     /// Reads a multipart body. File names keep their folders.
     pub(crate) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Self, Refusal> {
@@ -217,7 +227,7 @@ pub(crate) fn top_folder(files: Files) -> Result<Folder, Refusal> {
 }
 
 /// A folder with its SKILL.md at the root.
-fn folder_of(name: String, files: Files) -> Result<Folder, Refusal> {
+pub(crate) fn folder_of(name: String, files: Files) -> Result<Folder, Refusal> {
     if tree::DOCUMENT_NAMES.iter().all(|name| files.contains_key(*name)) {
         return Err(Refusal::invalid("files", TWO_DOCUMENTS));
     }

@@ -144,6 +144,11 @@ impl Request {
         dialect(self.route.format).attachments(self)
     }
 
+    /// Skills that the client attaches whole to its shell, in order (Responses).
+    pub fn inline_skills(&self) -> Vec<InlineSkill<'_>> {
+        dialect(self.route.format).inline_skills(self)
+    }
+
     /// The client's `tools` member as written in the body; `[]` if absent or null.
     pub fn tools_json(&self) -> Cow<'_, str> {
         self.present("tools")
@@ -252,6 +257,8 @@ pub struct CodeTool {
     pub forced: bool,
     /// The member of the request that only a provider with such a tool can serve.
     pub only_there: Option<&'static str>,
+    /// True if it attaches skills whole ([`Request::inline_skills`]).
+    pub inline_skills: bool,
     /// Most memory that its programs may have, in bytes.
     pub memory_bytes: Option<u64>,
     /// True if it names a container or files of this gateway, which no provider knows: only this gateway can run it.
@@ -285,6 +292,43 @@ pub struct ContainerSkill {
     pub id: String,
     /// `version` as sent.
     pub version: SkillVersion,
+}
+
+/// A skill that a client attaches whole: the zip of its folder as base64.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InlineSkill<'r> {
+    /// `name` as sent.
+    pub name: Cow<'r, str>,
+    /// `source.type` as sent.
+    pub source: Cow<'r, str>,
+    /// `source.media_type` as sent.
+    pub media_type: Cow<'r, str>,
+    data: Cow<'r, str>,
+}
+
+impl<'r> InlineSkill<'r> {
+    /// Reads it from an entry; what is not there is empty.
+    pub(crate) fn read(src: &'r [u8], entry: Span) -> Self {
+        let source = json::get(src, entry, "source").unwrap_or_default();
+        let text = |span, key| json::get_text(src, span, key).unwrap_or_default();
+        Self {
+            name: text(entry, "name"),
+            source: text(source, "type"),
+            media_type: text(source, "media_type"),
+            data: text(source, "data"),
+        }
+    }
+
+    /// Bytes of [`InlineSkill::zip`] at most.
+    pub fn bytes(&self) -> usize {
+        self.data.len().div_ceil(4) * 3
+    }
+
+    /// The zip; `None`: `source.data` is no base64.
+    pub fn zip(&self) -> Option<Vec<u8>> {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.decode(&*self.data).ok()
+    }
 }
 
 /// The `version` of an entry of `container.skills`.
@@ -356,6 +400,8 @@ pub struct Injection {
     /// Knack's tool that replaces the client's [`CodeTool`], which is taken out of the upstream request; declared
     /// unless the client forbids all tools.
     pub code_tool: Option<String>,
+    /// Skills that the client attaches whole are served here: taken out of the upstream request.
+    pub own_inline_skills: bool,
     /// The request itself names skills, or files for runs, that are served here, so it is never sent without them.
     pub is_named: bool,
 }
@@ -367,6 +413,7 @@ impl Injection {
             material: Arc::new(Material::new(system, tools)),
             own_skills: Vec::new(),
             code_tool: None,
+            own_inline_skills: false,
             is_named: false,
         }
     }
@@ -381,6 +428,7 @@ impl Injection {
         self.material.system.is_empty()
             && self.tools().is_empty()
             && self.own_skills.is_empty()
+            && !self.own_inline_skills
             && self.code_tool.is_none()
     }
 }

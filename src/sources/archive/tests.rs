@@ -1,6 +1,6 @@
 //! Good archives are read, evil ones refused by name.
 
-use std::io::Write;
+use std::io::{Cursor, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;

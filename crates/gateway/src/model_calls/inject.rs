@@ -7,7 +7,9 @@ use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::Catalog;
 use knack_skill::ids;
 use knack_skill::model::SkillRef;
-use knack_skill::plan::{ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, plan_within};
+use knack_skill::plan::{
+    ContainerSkill, Plan, PlanError, PlanRequest, RunCode, ToolChoice, container_plan, plan_within,
+};
 use knack_wire::request::{ContainerSkill as WireSkill, Material, SkillVersion, ToolChoice as WireChoice};
 use knack_wire::{Fault, Format, Injection, Request, RequestFields, Tool};
 
@@ -77,6 +79,26 @@ pub(crate) fn make_plan(
     ours.filter_map(|&place| fields.container_skills.get(place))
         .try_for_each(demand_version)?;
     Ok(plan)
+}
+
+/// Refuses skills of a container that are not served here, or not in the version that is named. Errors say which, and why.
+pub(crate) fn demand_served(skills: &[WireSkill], catalog: &Catalog) -> Result<(), String> {
+    for skill in skills {
+        let id = reference(skill, catalog);
+        let asked = [ContainerSkill {
+            kind: Some(&skill.kind),
+            id: &id,
+        }];
+        let plan = container_plan(&asked, catalog).map_err(|error| error.to_string())?;
+        if plan.ours.is_empty() {
+            let id = &skill.id;
+            return Err(format!(
+                "{id} is not served here; a container of this gateway takes skills of this gateway only"
+            ));
+        }
+        demand_version(skill).map_err(|fault| fault.message)?;
+    }
+    Ok(())
 }
 
 /// The error of an invalid request, which a retry does not change.
@@ -167,6 +189,7 @@ pub(crate) fn injection(
 ) -> Injection {
     Injection {
         code_tool,
+        own_inline_skills: !plan.attached.is_empty(),
         is_named: plan.names_skills || names_files,
         material: materials.of(plan),
         own_skills: plan

@@ -72,6 +72,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
         injection,
         injecting,
         texts,
+        attached,
+        attached_memory,
     } = match read {
         Ok(prepared) => prepared,
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
@@ -110,7 +112,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
         Err(error) => return refuse(&gateway, (log, trace), begun, &error, format),
     };
     // Files take their share of the memory when they are staged.
-    drop(named.holding.take());
+    drop((named.holding.take(), attached_memory));
+    named.files.extend(attached);
     let parts = ExchangeParts {
         drive,
         target,
@@ -215,7 +218,8 @@ fn settings(
 ) -> DriveSettings {
     let injects = !plan.tools.is_empty();
     let stands_in = injection.code_tool.is_some();
-    let asks = fields.code_execution || stands_in || (fields.code_tool.is_some() && !injection.own_skills.is_empty());
+    let takes_skills = !injection.own_skills.is_empty() || injection.own_inline_skills;
+    let asks = fields.code_execution || stands_in || (fields.code_tool.is_some() && takes_skills);
     let native = asks && injects && !plan.litellm && kind == CallKind::Generate;
     DriveSettings {
         max_rounds: snapshot.runtime.max_tool_rounds,

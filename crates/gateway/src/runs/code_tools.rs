@@ -1,12 +1,13 @@
 //! Tools by which clients ask their provider to run programs: who runs them.
 //!
 //! OpenAI's `shell` in a container of the provider's, Anthropic's `code_execution` and Gemini's `codeExecution` are the
-//! provider's own, and pass untouched. They are this gateway's where skills that it serves are attached to the shell, and where an operator says
+//! provider's own, and pass untouched. They are this gateway's where skills that it serves, or whole ones, are attached to the shell, and where an operator says
 //! that the upstream has no such tools. `run_code` then replaces them, and its runs are shown in the API's own form.
 
 use std::collections::BTreeSet;
 
 use clap::ValueEnum;
+use knack_skill::catalog::ModelCode;
 use knack_skill::plan::{Action, Plan, RunCode};
 use knack_wire::request::{CodeTool, ToolChoice};
 use knack_wire::{Fault, Format, RequestFields};
@@ -49,7 +50,16 @@ pub(crate) fn unblock(fields: &mut RequestFields, is_missing: bool) {
     }
 }
 
-/// When the plan of a request has `run_code`. `is_missing`: its upstream has no tool that runs programs ([`runs_here`]).
+/// Whether the skills that a request attaches whole are run here: everywhere, but where its shell stays with the provider for a
+/// member of it, or the runtime runs no code of models. The provider can run them there, unlike skills of this gateway.
+pub(crate) fn takes_attached(fields: &RequestFields, is_missing: bool, allowed: ModelCode) -> bool {
+    fields.code_tool.as_ref().is_some_and(|tool| {
+        tool.inline_skills && (is_missing || (tool.only_there.is_none() && allowed == ModelCode::Allow))
+    })
+}
+
+/// When the plan of a request has `run_code`. `is_missing`: its upstream has no tool that runs programs ([`runs_here`]), or the
+/// request attaches skills whole that are run here.
 pub(crate) fn run_code(fields: &RequestFields, format: Format, is_missing: bool) -> RunCode {
     match &fields.code_tool {
         Some(_) if is_missing => RunCode::Always,
@@ -82,7 +92,8 @@ pub(crate) fn replacement(
     if plan.off {
         return Ok(None);
     }
-    let attached = format == Format::Responses && !plan.container.ours.is_empty();
+    let has_skills = !(plan.container.ours.is_empty() && plan.attached.is_empty());
+    let attached = format == Format::Responses && has_skills;
     let foreign = plan
         .container
         .native
@@ -220,6 +231,30 @@ mod tests {
         }
         // It is not called then, so nothing replaces it, and it is removed.
         assert_eq!(decide(Format::Responses, true, none), Ok(Some("run_code".to_owned())));
+    }
+
+    #[test]
+    fn whole_skills_stay_where_the_shell_must_stay_and_where_nothing_may_run() {
+        for (inline_skills, is_missing, only_there, allowed, taken) in [
+            (true, false, None, ModelCode::Allow, true),
+            (true, false, None, ModelCode::Deny, false),
+            (true, false, Some("file_ids"), ModelCode::Allow, false),
+            // These are refused, by name.
+            (true, true, Some("file_ids"), ModelCode::Allow, true),
+            (true, true, None, ModelCode::Deny, true),
+            (false, true, None, ModelCode::Allow, false),
+        ] {
+            let fields = RequestFields {
+                code_tool: Some(CodeTool {
+                    inline_skills,
+                    only_there,
+                    ..CodeTool::default()
+                }),
+                ..RequestFields::default()
+            };
+            let row = (inline_skills, is_missing, only_there, allowed);
+            assert_eq!(takes_attached(&fields, is_missing, allowed), taken, "{row:?}");
+        }
     }
 
     #[test]

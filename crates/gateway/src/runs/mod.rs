@@ -1,6 +1,7 @@
 //! What runs code of skills: calls of models, of programs and of users, what they may do, and their history.
 
 pub mod ad_hoc;
+pub(crate) mod attached_skills;
 pub(crate) mod claims;
 pub mod code_tools;
 pub mod direct;

@@ -24,7 +24,7 @@ mod visible;
 pub use load::reload;
 pub use resolve::{aliases, owner, resolve};
 pub use run::LITELLM_TIMEOUT_SECONDS;
-pub use staging::{INPUTS, SKILLS, below_inputs, collide, is_below_inputs, is_below_skills, is_stageable};
+pub use staging::{ATTACHED, INPUTS, SKILLS, below_inputs, collide, is_below_inputs, is_below_skills, is_stageable};
 pub use tool_run::grantable_env;
 pub use types::ToolRun;
 pub use types::{

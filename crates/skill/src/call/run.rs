@@ -95,6 +95,8 @@ pub(super) fn code(context: &CallContext<'_>, tool: &str, arguments: &Map<String
     };
     let entry = match text("skill") {
         None => None,
+        // Its files are in the work directory of every run.
+        Some(name) if context.plan.attached.iter().any(|attached| attached == name.trim()) => None,
         Some(name) => match visible(context, name) {
             Some(entry) => Some(entry),
             None => return error(texts::no_skill(name, &context.catalog.closest(name))),

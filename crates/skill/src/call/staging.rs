@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 /// Folder of the user's files in the work directory; for a declared tool, of all files of the conversation.
 pub const INPUTS: &str = "inputs";
 
+/// Folder of the skills that a request attaches whole. They are files of the conversation: no catalog has them to mount.
+pub const ATTACHED: &str = "attached";
+
 /// Folder of the skills in the work directory, made by the runner.
 pub const SKILLS: &str = "skills";
 

@@ -25,8 +25,11 @@ pub use types::{
     PlannedTool, RunCode, ServedVersion, ToolChoice,
 };
 
+use crate::call::is_stageable;
 use crate::catalog::{Catalog, CatalogEntry, Generic, ModelCode};
-use crate::model::{ActivationMode, SkillRef};
+use crate::model::{ActivationMode, Skill, SkillRef};
+use crate::texts;
+use crate::tree::DOCUMENT_NAMES;
 
 /// Plans the injection for one request. Fails only if the request names a skill that is not here, or gives inputs that make its
 /// text too long.
@@ -98,6 +101,11 @@ pub fn plan_within(
     Ok(plan)
 }
 
+/// What becomes of `container.skills` alone. Errors: those of [`plan`].
+pub fn container_plan(skills: &[ContainerSkill<'_>], catalog: &Catalog) -> Result<ContainerPlan, PlanError> {
+    Ok(select::container(skills, catalog)?.plan)
+}
+
 /// The plan of a run of one skill: its declared tools, and its files with `run_code` where models may write programs.
 fn plan_of_run(skill: &SkillRef, client_tools: &[&str], catalog: &Catalog) -> Result<Plan, PlanError> {
     let unknown = || PlanError::UnknownSkill {
@@ -144,6 +152,38 @@ impl Plan {
         self.system.is_empty() && self.tools.is_empty()
     }
 
+    /// The same with the instructions of skills that the request attaches whole, behind those of all others.
+    #[must_use]
+    pub fn with_attached(self, skills: &[Skill]) -> Self {
+        if skills.is_empty() {
+            return self;
+        }
+        let section = |skill: &Skill| {
+            let paths = skill.files.keys().map(String::as_str);
+            let paths = paths.filter(|path| !DOCUMENT_NAMES.contains(path) && is_stageable(path));
+            let files = texts::attached_files_line(&skill.id.name, paths);
+            texts::body_section(&skill.title, &skill.body, &files)
+        };
+        let sections: Vec<String> = skills.iter().map(section).collect();
+        let sections: Vec<&str> = sections.iter().map(String::as_str).collect();
+        let system = texts::with_sections(&self.system, !self.active.is_empty(), &sections);
+        let bytes = system.len() + self.tools.iter().map(|tool| tool.bytes()).sum::<usize>();
+        let mut notes = self.notes;
+        notes.extend(skills.iter().map(|skill| Note {
+            skill: None,
+            text: format!("the request attaches the skill {}", skill.id.name),
+        }));
+        Self {
+            system: system.into(),
+            shared: false,
+            notes,
+            attached: skills.iter().map(|skill| skill.id.name.clone()).collect(),
+            names_skills: true,
+            added_tokens: texts::tokens(bytes),
+            ..self
+        }
+    }
+
     /// The catalog's own texts and tools. Not from `default`, which allocates three empty ones: most requests come here.
     fn shared(catalog: &Catalog, container: ContainerPlan, notes: Vec<Note>) -> Self {
         let base = catalog.base();
@@ -154,6 +194,7 @@ impl Plan {
             shared: true,
             notes,
             container,
+            attached: Vec::new(),
             names_skills: false,
             litellm: false,
             off: false,
@@ -171,6 +212,7 @@ impl Default for Plan {
             shared: false,
             notes: Vec::new(),
             container: ContainerPlan::default(),
+            attached: Vec::new(),
             names_skills: false,
             litellm: false,
             off: false,

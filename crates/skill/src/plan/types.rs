@@ -255,6 +255,8 @@ pub struct Plan {
     pub notes: Vec<Note>,
     /// What becomes of `container.skills`.
     pub container: ContainerPlan,
+    /// Names of the skills that the request attaches whole.
+    pub attached: Vec<String>,
     /// Whether the request itself names a skill that is served, also one that every request gets.
     pub names_skills: bool,
     /// Whether a `litellm:` skill is active: generated files then go into `_litellm_generated_files`.

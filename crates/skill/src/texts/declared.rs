@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use crate::call::ATTACHED;
 use crate::catalog::Node;
 use crate::model::Input;
 use crate::template::FilledTooLarge;
@@ -128,6 +129,25 @@ pub fn files_line<'a>(handle: &str, paths: impl Iterator<Item = &'a str>) -> Str
         list
     } else {
         format!("Files (read-only, skills/{handle}/): {list}")
+    }
+}
+
+/// Lists the files of a skill that the request attaches whole, and their folder. `paths` excludes SKILL.md; the text is empty without any.
+pub fn attached_files_line<'a>(name: &str, paths: impl Iterator<Item = &'a str>) -> String {
+    let list = more_files(paths);
+    if list.is_empty() {
+        list
+    } else {
+        format!("Files ({ATTACHED}/{name}/): {list}")
+    }
+}
+
+/// Adds [`body_section`]s to a system text. `has_sections`: it ends in such sections.
+pub fn with_sections(system: &str, has_sections: bool, sections: &[&str]) -> String {
+    match (system.is_empty(), has_sections) {
+        (true, _) => bodies_block(sections),
+        (false, false) => format!("{system}\n\n{}", bodies_block(sections)),
+        (false, true) => format!("{system}\n\n---\n\n{}", sections.join("\n\n---\n\n")),
     }
 }
 

@@ -11,11 +11,11 @@ mod results;
 mod tests;
 
 pub use declared::{
-    LITELLM_CODE_TOOL, LOAD_SKILL, RUN_CODE, RUN_SKILL_TOOL, bodies_block, body_section, body_too_large,
-    call_with_inputs, files_line, generic_tools_reserved, inputs_wanted, listing_block, listing_line, listing_more,
-    litellm_code_description, litellm_code_schema, litellm_section, load_skill_description, load_skill_schema,
-    load_with_inputs, more_files, run_code_description, run_code_schema, run_skill_tool_description,
-    run_skill_tool_schema,
+    LITELLM_CODE_TOOL, LOAD_SKILL, RUN_CODE, RUN_SKILL_TOOL, attached_files_line, bodies_block, body_section,
+    body_too_large, call_with_inputs, files_line, generic_tools_reserved, inputs_wanted, listing_block, listing_line,
+    listing_more, litellm_code_description, litellm_code_schema, litellm_section, load_skill_description,
+    load_skill_schema, load_with_inputs, more_files, run_code_description, run_code_schema, run_skill_tool_description,
+    run_skill_tool_schema, with_sections,
 };
 pub use functions::{function_error, function_result};
 pub use refused::refused_by_sandbox;

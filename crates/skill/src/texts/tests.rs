@@ -72,6 +72,27 @@ fn the_generic_tools_are_declared_like_this() {
 }
 
 #[test]
+fn skills_that_a_request_attaches_are_sections_like_others() {
+    let files = attached_files_line("adder", ["add.py", "data/x.csv"].into_iter());
+    assert_eq!(files, "Files (attached/adder/): add.py, data/x.csv");
+    assert_eq!(attached_files_line("adder", std::iter::empty()), "");
+    let section = body_section("adder", "Run it.", &files);
+    let whole =
+        "---\n\n# Available Skills\n\n## Skill: adder\n\nRun it.\n\nFiles (attached/adder/): add.py, data/x.csv";
+    assert_eq!(with_sections("", false, &[&section]), whole);
+    assert_eq!(
+        with_sections("# Skills", false, &[&section]),
+        format!("# Skills\n\n{whole}")
+    );
+    let behind = whole.strip_prefix("---\n\n# Available Skills\n\n").unwrap();
+    let before = bodies_block(&["## Skill: a\n\nA."]);
+    assert_eq!(
+        with_sections(&before, true, &[&section]),
+        format!("{before}\n\n---\n\n{behind}")
+    );
+}
+
+#[test]
 fn files_that_no_later_run_gets_are_named() {
     let hidden = |path: &str| OutputFile {
         path: path.into(),

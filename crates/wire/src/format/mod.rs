@@ -22,7 +22,7 @@ use crate::drive::{CallResult, GeneratedFile};
 use crate::fault::Fault;
 use crate::frame::SseEvent;
 use crate::json::{Edits, Span};
-use crate::request::{Attachment, Injection, MessageText, Request, RequestFields};
+use crate::request::{Attachment, Injection, InlineSkill, MessageText, Request, RequestFields};
 use crate::route::Format;
 use crate::stored::StoredForm;
 
@@ -49,6 +49,10 @@ pub(crate) trait RequestDialect {
     fn messages<'r>(&self, request: &'r Request) -> Vec<MessageText<'r>>;
     /// Inline files of user messages.
     fn attachments(&self, request: &Request) -> Vec<Attachment>;
+    /// Skills that are attached whole.
+    fn inline_skills<'r>(&self, _request: &'r Request) -> Vec<InlineSkill<'r>> {
+        Vec::new()
+    }
     /// `messages`, `input` or `contents`.
     fn conversation_key(&self) -> &'static str;
     /// Adds the edits of an injection.

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use jiff::SignedDuration;
 use knack_registry::read_json;
+use knack_wire::Format;
 use knack_wire::own_files::{CONTAINER_PREFIX, is_own_file};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -13,18 +14,25 @@ use super::files_caller::FilesCaller;
 use super::files_request::FilesRequest;
 use super::form::{self, FormFile};
 use super::info::{Content, FoundFile};
-use super::objects::{Container, ContainerFile, NewContainer, NewContainerFile, Source};
+use super::named::of_container;
+use super::objects::{Container, ContainerFile, NewContainer, NewContainerFile, SkillReference, Source};
+use super::operation::SKILLS_MAX;
 use super::page::container_page;
 use super::refusal::Refusal;
 use super::route::FilesCall;
 use super::store::new_id;
 use super::{UserFiles, shapes};
+use crate::model_calls::inject;
 use crate::state::Gateway;
 
 /// Longest name of a container, bytes.
 const NAME_MAX_BYTES: usize = 255;
 /// Files that a new container may be given, as OpenAI's API has it.
 const FILE_IDS_MAX: usize = 50;
+/// Longest id of a skill that may be attached: as long as one may be here.
+const SKILL_ID_MAX_BYTES: usize = 128;
+/// Longest version of a skill that may be attached: a word.
+const VERSION_MAX_BYTES: usize = 64;
 /// The memory limits that OpenAI's API knows.
 const MEMORY_LIMITS: [&str; 4] = ["1g", "4g", "16g", "64g"];
 
@@ -107,6 +115,7 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
 async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container, Refusal> {
     let body = read(&asked.body)?;
     let new = new_container(&body)?;
+    demand_served(asked, &new.skills).await?;
     let ids = body.file_ids.unwrap_or_default();
     for id in &ids {
         demand_own(id, "file_ids")?;
@@ -144,12 +153,6 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
     if body.name.len() > NAME_MAX_BYTES {
         return invalid("name", "at most 255 bytes");
     }
-    if body.skills.as_ref().is_some_and(|skills| !skills.is_empty()) {
-        return invalid(
-            "skills",
-            "attach skills to the shell of a request; a container of this gateway has files only",
-        );
-    }
     let kind = body.network_policy.as_ref().map(|policy| &policy["type"]);
     if kind.is_some_and(|kind| kind != "disabled") {
         return invalid(
@@ -176,7 +179,62 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
         name: body.name.clone(),
         idle: idle.map(|idle| SignedDuration::from_mins(idle.minutes.min(24 * 60))),
         memory_limit: body.memory_limit.clone(),
+        skills: skills(body.skills.as_deref().unwrap_or_default())?,
     })
+}
+
+/// Reads the references to skills.
+fn skills(entries: &[Value]) -> Result<Vec<SkillReference>, Refusal> {
+    let invalid = |text: String| Refusal::Invalid("skills", format!("skills: {text}"));
+    if entries.len() > SKILLS_MAX {
+        return Err(invalid(format!(
+            "at most {SKILLS_MAX}; attach more to the shell of a request"
+        )));
+    }
+    let read = |entry: &Value| {
+        match entry["type"].as_str() {
+            Some("skill_reference") => {}
+            Some("inline") => {
+                let text =
+                    "a whole skill is for the shell of one request; upload it to /v1/skills, and name its id here";
+                return Err(invalid(text.to_owned()));
+            }
+            _ => return Err(invalid("type must be skill_reference".to_owned())),
+        }
+        let id = entry["skill_id"].as_str().unwrap_or_default();
+        if id.is_empty() || id.len() > SKILL_ID_MAX_BYTES {
+            let text = format!("skill_id must be a text of 1 to {SKILL_ID_MAX_BYTES} bytes");
+            return Err(invalid(text));
+        }
+        let version = match &entry["version"] {
+            Value::Null => None,
+            Value::String(version) if version.len() <= VERSION_MAX_BYTES => Some(version.clone()),
+            Value::Number(version) if version.is_u64() => Some(version.to_string()),
+            _ => {
+                return Err(invalid(format!(
+                    "version of {id} must be a short text, such as \"latest\" or \"2\""
+                )));
+            }
+        };
+        Ok(SkillReference {
+            id: id.to_owned(),
+            version,
+        })
+    };
+    entries.iter().map(read).collect()
+}
+
+/// Refuses skills that are not served here. Without a catalog that is not known: each request that names the container looks for them.
+async fn demand_served(asked: &FilesRequest<'_>, skills: &[SkillReference]) -> Result<(), Refusal> {
+    if skills.is_empty() {
+        return Ok(());
+    }
+    let (_, snapshot) = asked.gateway.served_to(&asked.parts).await;
+    if snapshot.absent.is_some() {
+        return Ok(());
+    }
+    inject::demand_served(&of_container(skills, Format::Responses), &snapshot.catalog)
+        .map_err(|text| Refusal::Invalid("skills", format!("skills: {text}")))
 }
 
 /// Refuses an id that names a file of the provider.

@@ -298,6 +298,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
         }
         Op::Containers(ids) => {
             let all = table.containers_of(owner).cloned().map(|one| super::Container {
+                skills: Vec::new(),
                 files: Vec::new(),
                 ..one
             });

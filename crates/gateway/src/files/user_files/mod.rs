@@ -34,7 +34,7 @@ mod vault;
 pub use bounds::Bounds;
 pub use files_caller::FilesCaller;
 pub use local::LocalFiles;
-pub use objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, Source};
+pub use objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, SkillReference, Source};
 pub use operation::{Answer, FILES_PATH, Op, Reply, answered, read_asked};
 pub use refusal::Refusal;
 pub(crate) use remote::MADE_TIMEOUT;

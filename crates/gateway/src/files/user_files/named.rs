@@ -8,11 +8,11 @@ use knack_serving::aside;
 use knack_wire::history::Caller;
 use knack_wire::json::{Edits, quoted};
 use knack_wire::own_files::{self, CONTAINER_PREFIX, OwnFiles, OwnPart};
-use knack_wire::request::Attachment;
+use knack_wire::request::{Attachment, ContainerSkill, SkillVersion};
 use knack_wire::{CallKind, Fault, Format, ModelRoute, Request};
 
 use super::files_caller::FilesCaller;
-use super::objects::Container;
+use super::objects::{Container, SkillReference};
 use super::refusal::Refusal;
 use super::shapes;
 use super::store::new_container;
@@ -238,6 +238,20 @@ pub(crate) fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
         param: Some(param.to_owned()),
         ..shapes::fault_of(refusal)
     }
+}
+
+/// The skills of a container, as a request of a format would name them.
+pub(crate) fn of_container(skills: &[SkillReference], format: Format) -> Vec<ContainerSkill> {
+    let kind = match format {
+        Format::Responses => "skill_reference",
+        Format::Messages | Format::Chat | Format::Gemini => "custom",
+    };
+    let one = |skill: &SkillReference| ContainerSkill {
+        kind: kind.to_owned(),
+        id: skill.id.clone(),
+        version: skill.version.clone().map_or(SkillVersion::Absent, SkillVersion::Text),
+    };
+    skills.iter().map(one).collect()
 }
 
 /// Bytes of memory that a container allows its runs.

@@ -85,6 +85,9 @@ pub struct Container {
     pub(crate) idle: SignedDuration,
     /// Memory of its runs at most, as the API spells it.
     pub(crate) memory_limit: Option<String>,
+    /// Skills of every request that names it. Empty in lists of containers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) skills: Vec<SkillReference>,
     /// Its files, one of each path. Empty in lists of containers.
     pub files: Vec<ContainerFile>,
 }
@@ -101,6 +104,16 @@ impl Container {
     }
 }
 
+/// A skill that is attached to a container by its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkillReference {
+    /// The id, as requests write it.
+    pub(crate) id: String,
+    /// The version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
+}
+
 /// The settings of a new container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewContainer {
@@ -112,6 +125,9 @@ pub struct NewContainer {
     pub(crate) idle: Option<SignedDuration>,
     /// As the API spells it.
     pub(crate) memory_limit: Option<String>,
+    /// Skills of every request that names it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) skills: Vec<SkillReference>,
 }
 
 /// An upload that comes.

@@ -10,14 +10,16 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::form::{NAME_MAX_BYTES, TYPE_MAX_BYTES};
-use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile};
+use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, SkillReference};
 use super::refusal::Refusal;
 use crate::model_calls::turn_store::KeyedHash;
 
 /// Where the registry of a cluster keeps files for gateways.
 pub const FILES_PATH: &str = "/knack/v1/files";
-/// Longest line of a request: names, a path and ids.
-const ASKED_MAX_BYTES: usize = 8 << 10;
+/// Longest line of a request: names, a path, and ids of skills.
+const ASKED_MAX_BYTES: usize = 16 << 10;
+/// Skills of a container. A request may have more, but what a container has is kept in memory.
+pub(super) const SKILLS_MAX: usize = 32;
 /// Longest id that a gateway may choose or name.
 const ID_MAX_BYTES: usize = 128;
 /// Longest path of a file in a container: as the sandbox has it.
@@ -136,7 +138,12 @@ impl Op {
         match self {
             Self::AddFile(new) => named(&new.name, &new.mime) && word(&new.purpose),
             Self::AddContainer(new) => {
-                id(&new.id) && new.name.len() <= NAME_MAX_BYTES && new.memory_limit.as_ref().is_none_or(word)
+                let skill = |skill: &SkillReference| id(&skill.id) && skill.version.as_ref().is_none_or(word);
+                id(&new.id)
+                    && new.name.len() <= NAME_MAX_BYTES
+                    && new.memory_limit.as_ref().is_none_or(word)
+                    && new.skills.len() <= SKILLS_MAX
+                    && new.skills.iter().all(skill)
             }
             Self::AddToContainer(one, file) => {
                 id(one) && file.path.len() <= PATH_MAX_BYTES && file.mime.len() <= TYPE_MAX_BYTES
@@ -279,6 +286,18 @@ mod tests {
             };
             Op::AddToContainer("cntr_knack_a".to_owned(), file)
         };
+        let attached = |skills: usize, version: usize| {
+            let skill = SkillReference {
+                id: "x".repeat(ID_MAX_BYTES),
+                version: Some("x".repeat(version)),
+            };
+            Op::AddContainer(NewContainer {
+                id: "cntr_knack_a".to_owned(),
+                name: "\u{1}".repeat(NAME_MAX_BYTES),
+                skills: vec![skill; skills],
+                ..NewContainer::default()
+            })
+        };
         let container = |name: usize| {
             Op::AddContainer(NewContainer {
                 id: "cntr_knack_a".to_owned(),
@@ -298,6 +317,9 @@ mod tests {
             (made(1, TYPE_MAX_BYTES + 1), false),
             (container(NAME_MAX_BYTES), true),
             (container(NAME_MAX_BYTES + 1), false),
+            (attached(SKILLS_MAX, WORD_MAX_BYTES), true),
+            (attached(SKILLS_MAX + 1, 1), false),
+            (attached(1, WORD_MAX_BYTES + 1), false),
         ] {
             let read = read_asked(&call_body(&[1; 32], op.clone(), &Bytes::new()).unwrap());
             assert_eq!(read.is_some(), is_read, "{op:?}");

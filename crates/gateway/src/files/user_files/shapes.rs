@@ -69,18 +69,18 @@ pub(super) fn deleted_file(dialect: Dialect, id: &str) -> Value {
     }
 }
 
+/// The memory limit that the API shows of a container without one.
+const MEMORY_LIMIT: &str = "1g";
+
 /// A container.
 pub(super) fn container(one: &Container) -> Value {
-    let mut shown = json!({
+    json!({
         "id": one.id, "object": "container", "created_at": one.created.as_second(), "name": one.name,
         "status": "running", "last_active_at": one.active.as_second(),
         "expires_after": {"anchor": "last_active_at", "minutes": one.idle.as_mins()},
         "network_policy": {"type": "disabled"},
-    });
-    if let Some(limit) = &one.memory_limit {
-        shown["memory_limit"] = limit.as_str().into();
-    }
-    shown
+        "memory_limit": one.memory_limit.as_deref().unwrap_or(MEMORY_LIMIT),
+    })
 }
 
 /// A list of containers.

@@ -281,6 +281,7 @@ impl Table {
             active: now,
             idle: new.idle.map_or(self.bounds.idle, |idle| idle.min(self.bounds.idle)),
             memory_limit: new.memory_limit,
+            skills: new.skills,
             files: Vec::new(),
         };
         self.change(key, Some(Object::Container(container.clone())));

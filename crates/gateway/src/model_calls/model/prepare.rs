@@ -5,17 +5,20 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use knack_serving::aside;
+use knack_skill::catalog::ModelCode;
 use knack_skill::plan::{Note, Plan};
 use knack_vocabulary::{HEADER_SKILLS, HEADER_VIA};
+use knack_wire::request::ContainerSkill;
 use knack_wire::{Fault, Format, Injection, ModelRoute, RequestFields};
 
 use crate::catalog::Snapshot;
-use crate::files::user_files::named::NamedFiles;
+use crate::files::user_files::named::{self, NamedFiles};
 use crate::http_server::budget::{HeldBody, Holding};
+use crate::model_calls::hidden_turns::StagedFile;
 use crate::model_calls::inject;
 use crate::model_calls::turn_store::KeyedHash;
-use crate::runs::code_tools;
 use crate::runs::skill_runs::RunOrigin;
+use crate::runs::{attached_skills, code_tools};
 use crate::state::Gateway;
 
 /// A request that was read, with the decision about it.
@@ -28,6 +31,10 @@ pub(super) struct Prepared {
     pub(super) injecting: bool,
     /// The memory of texts that are of this request alone.
     pub(super) texts: Option<Holding>,
+    /// Files of the skills that it attaches whole, for its runs.
+    pub(super) attached: Vec<StagedFile>,
+    /// Their memory, until they are staged, which takes its own.
+    pub(super) attached_memory: Option<Holding>,
 }
 
 /// Copies of the text of a request's skills that exist at one time: while its sections are joined, and later in the plan
@@ -48,30 +55,38 @@ pub(super) async fn read_request(
     let via = run_of.is_none() && parts.headers.contains_key(HEADER_VIA);
     let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
     let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
-    aside(bytes.len(), move || {
+    let container = named.container.as_ref();
+    let attached = container.map_or_else(Vec::new, |one| named::of_container(&one.skills, route.format));
+    let attaches = route.format == Format::Responses && memchr::memmem::find(&bytes, b"\"inline\"").is_some();
+    // A small zip may have a lot in it.
+    let work = if attaches { usize::MAX } else { bytes.len() };
+    aside(work, move || {
         let request = knack_wire::Request::parse(route, bytes)?;
-        prepare(
-            request,
-            (header, run_of, via),
-            &snapshot,
-            (&gateway, names_files, counted),
-        )
+        let origin = (header, run_of, via, attached);
+        prepare(request, origin, &snapshot, (&gateway, names_files, counted))
     })
     .await
 }
 
 fn prepare(
     request: knack_wire::Request,
-    (header, run_of, via): (Result<Option<String>, Fault>, Option<RunOrigin>, bool),
+    (header, run_of, via, of_container): (Result<Option<String>, Fault>, Option<RunOrigin>, bool, Vec<ContainerSkill>),
     snapshot: &Snapshot,
     (gateway, names_files, counted): (&Gateway, bool, KeyedHash),
 ) -> Result<Prepared, Fault> {
     let mut fields = request.fields()?;
+    fields.container_skills.extend(of_container);
     let format = request.format();
     let is_missing =
         code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&fields, names_files);
     code_tools::unblock(&mut fields, is_missing);
-    let run_code = code_tools::run_code(&fields, format, is_missing);
+    // Without a catalog it is not known what the runtime allows.
+    let allowed = match snapshot.absent {
+        Some(_) => ModelCode::Deny,
+        None => snapshot.catalog.settings().model_code,
+    };
+    let takes_attached = code_tools::takes_attached(&fields, is_missing, allowed);
+    let run_code = code_tools::run_code(&fields, format, is_missing || takes_attached);
     let mut texts = None;
     let mut room = |bytes: usize| {
         texts = gateway
@@ -89,6 +104,7 @@ fn prepare(
         run_of.as_ref().map(|run| &run.skill),
         &mut room,
     )?;
+    let (mut attached, mut attached_memory) = (Vec::new(), None);
     let untouched = if snapshot.is_suspended() {
         Some(Note::off("suspended", "suspended by the runtime"))
     } else if via {
@@ -108,6 +124,15 @@ fn prepare(
         };
         (Injection::default(), false)
     } else {
+        if takes_attached && !plan.off {
+            let mut files = |bytes: usize| hold(gateway, counted, &mut attached_memory, bytes);
+            attached = attached_skills::read(&request, &snapshot.catalog, &mut files)?;
+            let bodies: usize = attached.iter().map(|skill| skill.body.len()).sum();
+            if !room(plan.system.len() + bodies) {
+                return Err(Fault::new(503, attached_skills::NO_MEMORY));
+            }
+            plan = plan.with_attached(&attached);
+        }
         let code_tool = code_tools::replacement(&fields, &plan, snapshot.absent.is_none(), (format, is_missing))?;
         let injection = inject::injection(&plan, &fields, &gateway.materials, code_tool, names_files);
         let injecting = expands(&fields, (&plan, &injection), format);
@@ -120,7 +145,20 @@ fn prepare(
         injection,
         injecting,
         texts,
+        attached: attached_skills::files(attached),
+        attached_memory,
     })
+}
+
+/// Takes so many bytes of memory in all. False: there is no room.
+fn hold(gateway: &Gateway, counted: KeyedHash, held: &mut Option<Holding>, bytes: usize) -> bool {
+    match held {
+        Some(holding) => holding.grow_to(bytes).is_ok(),
+        None => {
+            *held = gateway.requests.hold(&counted, bytes).ok();
+            held.is_some()
+        }
+    }
 }
 
 /// Whether hidden turns are put back into this request. A choice of no tools injects nothing, and still needs its history

@@ -6,7 +6,9 @@ use super::shell;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::request::{Attachment, BACKGROUND, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
+use crate::request::{
+    Attachment, BACKGROUND, Injection, InlineSkill, MessageText, Request, RequestFields, Tool, ToolChoice,
+};
 use crate::route::{CallKind, Format};
 
 impl RequestDialect for super::Responses {
@@ -108,6 +110,10 @@ impl RequestDialect for super::Responses {
                 })
             })
             .collect()
+    }
+
+    fn inline_skills<'r>(&self, request: &'r Request) -> Vec<InlineSkill<'r>> {
+        shell::inline_skills(request)
     }
 
     fn conversation_key(&self) -> &'static str {

@@ -10,7 +10,7 @@ use crate::drive::{CallResult, NativeRun};
 use crate::format::run_ids;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files;
-use crate::request::{CodeTool, ContainerSkill, Injection, Request, SkillVersion};
+use crate::request::{CodeTool, ContainerSkill, Injection, InlineSkill, Request, SkillVersion};
 use crate::shown_run::{OWN_CALL, ShownEnd, ShownRun};
 
 /// The tool's type, which is its name.
@@ -63,6 +63,22 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
     attached.filter_map(reference).collect()
 }
 
+/// The skills that are attached whole, in order.
+pub(super) fn inline_skills(request: &Request) -> Vec<InlineSkill<'_>> {
+    let src = request.raw();
+    let environments = environments(request).into_iter();
+    let attached = environments.flat_map(|(_, one)| list(src, one, "skills"));
+    attached
+        .filter(|entry| is_inline(src, *entry))
+        .map(|entry| InlineSkill::read(src, entry))
+        .collect()
+}
+
+/// Whether an entry of `skills` is a whole skill.
+fn is_inline(src: &[u8], entry: Span) -> bool {
+    json::get_text(src, entry, "type").as_deref() == Some("inline")
+}
+
 /// The shell of a request.
 pub(super) fn tool(request: &Request) -> Option<CodeTool> {
     let src = request.raw();
@@ -73,19 +89,19 @@ pub(super) fn tool(request: &Request) -> Option<CodeTool> {
         forced: forces(request).is_some(),
         only_there: only_there(src, first),
         own: is_own(src, first),
+        inline_skills: environments
+            .iter()
+            .any(|(_, one)| list(src, *one, "skills").iter().any(|entry| is_inline(src, *entry))),
         memory_bytes: json::get_text(src, first, "memory_limit").and_then(|limit| gibibytes(&limit)),
         closes: false,
     })
 }
 
-/// The member that Knack's sandbox cannot serve: it has no network, none of the provider's files, and takes no skill inline.
+/// The member that Knack's sandbox cannot serve: it has no network, and none of the provider's files.
 fn only_there(src: &[u8], environment: Span) -> Option<&'static str> {
     let kind = |span: Span| json::get_text(src, span, "type");
-    let inline = |span: &Span| kind(*span).as_deref() == Some("inline");
     let network = json::get(src, environment, "network_policy").and_then(kind);
-    if list(src, environment, "skills").iter().any(inline) {
-        Some("skills[].type \"inline\"")
-    } else if own_files::file_ids(src, environment)
+    if own_files::file_ids(src, environment)
         .iter()
         .any(|id| !own_files::is_own_file(id))
     {
@@ -112,7 +128,7 @@ fn forces(request: &Request) -> Option<Span> {
 
 /// Whether an injection changes the declaration of a shell.
 pub(super) const fn changes(injection: &Injection) -> bool {
-    injection.code_tool.is_some() || !injection.own_skills.is_empty()
+    injection.code_tool.is_some() || !injection.own_skills.is_empty() || injection.own_inline_skills
 }
 
 /// The rest of a tool: nothing of a shell that is Knack's, and another one without its foreign skills.
@@ -125,6 +141,9 @@ pub(super) fn kept(src: &[u8], tool: Span, injection: &Injection) -> Option<Vec<
     }
     let skills = list(src, environment, "skills");
     let is_own = |span: &Span| {
+        if is_inline(src, *span) {
+            return injection.own_inline_skills;
+        }
         json::get_text(src, *span, "skill_id").is_some_and(|id| injection.own_skills.iter().any(|own| *own == id))
     };
     let gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
