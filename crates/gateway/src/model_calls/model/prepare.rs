@@ -70,7 +70,12 @@ pub(super) async fn read_request(
 
 fn prepare(
     request: knack_wire::Request,
-    (header, run_of, via, of_container): (Result<Option<String>, Fault>, Option<RunOrigin>, bool, Vec<ContainerSkill>),
+    (header, run_of, via, of_container): (
+        Result<Option<String>, Fault>,
+        Option<RunOrigin>,
+        bool,
+        Vec<ContainerSkill>,
+    ),
     snapshot: &Snapshot,
     (gateway, names_files, counted): (&Gateway, bool, KeyedHash),
 ) -> Result<Prepared, Fault> {
