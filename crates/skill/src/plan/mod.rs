@@ -172,6 +172,7 @@ impl Plan {
         notes.extend(skills.iter().map(|skill| Note {
             skill: None,
             text: format!("the request attaches the skill {}", skill.id.name),
+            header: None,
         }));
         Self {
             system: system.into(),
