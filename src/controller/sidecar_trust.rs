@@ -27,8 +27,9 @@ struct Notes {
 impl SidecarTrust {
     /// Notes the namespaces that the last look at pods has found.
     pub(super) fn ask(&self, namespaces: BTreeSet<String>) {
-        let before = std::mem::replace(&mut self.notes().asking, namespaces.clone());
-        if before != namespaces {
+        let mut notes = self.notes();
+        if notes.asking != namespaces {
+            notes.asking = namespaces;
             self.asked.notify_one();
         }
     }
