@@ -6,8 +6,9 @@ use anyhow::Context as _;
 use clap::Args;
 use http::HeaderValue;
 use knack_gateway::catalog::RuntimeSettings;
+use knack_gateway::providers::base_url::BaseUrl;
 use knack_gateway::providers::provider::Api;
-use knack_gateway::providers::upstream::{BaseUrl, ProviderEndpoint};
+use knack_gateway::providers::upstream::ProviderEndpoint;
 use knack_mock_provider::{MockServer, Script};
 
 /// The addresses of providers.

@@ -7,9 +7,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::args::{ClientAuthMode, ServeArgs};
 use super::sidecar::{is_sidecar, or_ignored};
+use crate::providers::base_url::BaseUrl;
 use crate::providers::provider::Api;
 use crate::providers::provider_keys;
-use crate::providers::upstream::{BaseUrl, ProviderEndpoint, Upstreams};
+use crate::providers::upstream::{ProviderEndpoint, Upstreams};
 
 /// What an address is that leads to this gateway: each call would come back to it until a bound ends it.
 const OWN_ADDRESS: &str = "the address of this gateway itself; name the provider's";

@@ -1,5 +1,6 @@
 //! The providers behind the gateway: addresses, keys, headers, and requests that are streamed through.
 
+pub mod base_url;
 pub mod forwarded_headers;
 mod hop;
 pub mod operator_key;
