@@ -215,8 +215,7 @@ fn detail(entry: &SkillEntry, content: &str) -> Result<Value, Refusal> {
     let model = model.map(|model| json!({"temperature": model.temperature, "max_tokens": model.max_tokens}));
     Ok(json!({
         "name": skill.name, "description": skill.description, "license": skill.license, "metadata": skill.metadata,
-        "inputs": inputs(&skill), "knowledge_base": skill.knowledge_base, "model": model,
-        "user_id": skill.user_id.as_deref().unwrap_or_else(|| entry.owner.shown()),
+        "inputs": inputs(&skill), "knowledge_base": skill.knowledge_base, "model": model, "user_id": skill.user_id,
         "prompt": skill.prompt, "raw_content": content,
         "created_at": rfc3339(entry.created), "updated_at": rfc3339(entry.updated),
     }))
