@@ -69,12 +69,18 @@ program() { # knack or knack-gateway
   echo "$folder/$profile/$1"
 }
 
+# Copies a layer over a folder of others. As in a container, a link takes the place of a folder: `/tmp` is one in some layers.
+put_over() { # layer, folder
+  [ ! -L "$1/tmp" ] || rm -rf "$2/tmp"
+  cp -a "$1/." "$2/"
+}
+
 publish() { # image, entrypoint, layers... ; the words of $settings go to archive.py
   local image=$1 entrypoint=$2 layer
   shift 2
   if [ -n "$roots" ]; then
     fresh "$roots/$image"
-    for layer in "$@"; do cp -a "$layer/." "$roots/$image/"; done
+    for layer in "$@"; do put_over "$layer" "$roots/$image"; done
     echo "$roots/$image"
   else
     mkdir -p "$output"
@@ -135,7 +141,9 @@ for image in "${images[@]}"; do
       uv=$(uv_program)
       install -D -m 755 "$program" "$work/$image/usr/bin/knack"
       install -m 755 "$uv" "$work/$image/usr/bin/uv"
-      cp -a "$libraries" "$work/whole-$image" && cp -a "$base/." "$work/whole-$image/" && cp -a "$work/$image/." "$work/whole-$image/"
+      cp -a "$libraries" "$work/whole-$image"
+      put_over "$base" "$work/whole-$image"
+      put_over "$work/$image" "$work/whole-$image"
       complete "$work/whole-$image" /usr/bin/knack /usr/bin/uv
       "${tools}strip" --strip-debug "$work/$image/usr/bin/knack"
       settings=(--env "KNACK_SANDBOX_PYTHON=$(python_name)" --env "KNACK_SANDBOX_NODE=$(distribution)")

@@ -80,6 +80,12 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
     let roots = args.ca.roots()?;
     let looked = async {
         let builder = open_builder(BuildLimits::default(), rules.clone(), &roots).await;
+        // A person asks for it, and names the skills.
+        let builder = if args.build {
+            builder.map(Builder::choosing_node)
+        } else {
+            builder
+        };
         let mut all = Vec::new();
         for source in &found.skills {
             all.push(list_packages(source, &rules, &builder, args.build).await);

@@ -203,14 +203,18 @@ impl SkillsApi {
     }
 
     /// The answer to a request. One that the server has no time for, as one of a folder of skills at a gateway that limits changes,
-    /// is sent again when the server says.
+    /// is sent again when the server says. A change is only with 429, which is said before anything is done: with 503 it may have been
+    /// made.
     async fn send(&self, mut request: RequestBuilder) -> anyhow::Result<Response> {
         let mut left = WAIT_MAX;
         loop {
             let again = request.try_clone();
+            let read = again.as_ref().and_then(|again| again.try_clone()?.build().ok());
+            let is_read = read.is_some_and(|request| request.method() == Method::GET);
             let response = request.send().await.with_context(|| self.base.clone())?;
             let status = response.status();
-            let is_busy = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+            let is_busy =
+                status == StatusCode::TOO_MANY_REQUESTS || (status == StatusCode::SERVICE_UNAVAILABLE && is_read);
             let asked = retry_after(response.headers()).filter(|_| is_busy);
             let pause = asked.unwrap_or_default().max(PAUSE_MIN);
             match again {

@@ -2,10 +2,19 @@
 
 use super::*;
 use crate::hub::start::{self, Start};
+use crate::hub::watch::WatchSettings;
 
 /// The start of a replica for the Skills and runtimes that the cluster has.
 fn start(cluster: &Cluster, packages: bool) -> Start {
-    let (start, reading) = start::begin(&cluster.shared, cluster.artifacts.clone(), 1, packages);
+    let watching = WatchSettings {
+        packages,
+        ..WatchSettings::default()
+    };
+    start_watching(cluster, &watching)
+}
+
+fn start_watching(cluster: &Cluster, watching: &WatchSettings) -> Start {
+    let (start, reading) = start::begin(&cluster.shared, cluster.artifacts.clone(), watching);
     tokio::spawn(reading);
     start
 }
@@ -128,5 +137,26 @@ async fn a_replica_has_not_started_before_it_has_the_records_of_environments() {
         cluster_state.environments_listed = true;
         Some(Change::All)
     });
+    started.over().await;
+}
+
+#[tokio::test]
+async fn a_replica_has_not_started_before_it_has_listed_the_fences_of_its_namespaces() {
+    let cluster = Cluster::start().await;
+    let watching = WatchSettings {
+        runtime_namespaces: ["a", "b"].map(str::to_owned).into(),
+        fences: true,
+        ..WatchSettings::default()
+    };
+    let started = start_watching(&cluster, &watching);
+    listed(&cluster, &[]);
+    let list = |namespace: &str| {
+        cluster
+            .shared
+            .write(|cluster_state| Arc::make_mut(&mut cluster_state.fences).apply(namespace, Event::InitDone));
+    };
+    list("a");
+    assert!(starts_still(&started).await, "a run in b would have no fence");
+    list("b");
     started.over().await;
 }

@@ -122,7 +122,7 @@ impl Cluster {
     /// An event of the watch over all Skills.
     fn take(&self, event: Event<Skill>) {
         take_skill(&self.shared, None, Ok(event), |skill| {
-            self.artifacts.request_read(skill)
+            self.artifacts.request_read(skill);
         });
     }
 

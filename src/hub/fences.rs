@@ -32,6 +32,11 @@ impl Fences {
         known.is_some_and(|names| !names.contains(&runtime.name))
     }
 
+    /// Whether the list of a namespace was read.
+    pub(super) fn is_known(&self, namespace: &str) -> bool {
+        self.known.contains_key(namespace)
+    }
+
     /// Applies an event of the watch over a namespace. Returns what it changed.
     pub(super) fn apply(&mut self, namespace: &str, event: Event<NetworkPolicy>) -> Option<Change> {
         match event {
@@ -89,11 +94,14 @@ mod tests {
         let change = Some(Change::Runtime(name.clone()));
         let mut fences = Fences::default();
         assert!(!fences.is_missing(&name), "nothing was read yet");
+        assert!(!fences.is_known("run"), "nothing was read yet");
         fences.apply("run", Event::Init);
         fences.apply("run", Event::InitApply(policy("run", "main")));
         assert!(!fences.is_missing(&name), "the list is being read");
+        assert!(!fences.is_known("run"), "the list is being read");
         assert_eq!(fences.apply("run", Event::InitDone), Some(Change::All));
         assert!(!fences.is_missing(&name) && fences.is_missing(&RuntimeName::new("run", "other")));
+        assert!(fences.is_known("run") && !fences.is_known("elsewhere"));
         let mut opened = policy("run", "main");
         opened.spec.as_mut().unwrap().policy_types = Some(vec!["Ingress".to_owned()]);
         for (what, event, changes, is_missing) in [

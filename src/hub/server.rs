@@ -178,7 +178,7 @@ fn follow(
         move |skill: &knack_api::Skill| artifacts.request_read(skill)
     };
     let mut watches = watch::spawn(client, watching, shared, on_skill);
-    let (start, first_reading) = start::begin(shared, artifacts.clone(), watch::lists(watching), watching.packages);
+    let (start, first_reading) = start::begin(shared, artifacts.clone(), watching);
     watches.spawn_finite("first reading of skills", first_reading);
     (watches, start)
 }

@@ -2,8 +2,10 @@
 //!
 //! A gateway drops the skills that a replica's index does not name. So a replica that has just started sends no index, and is not
 //! ready, before it has read everything that the cluster serves by now, and not only the lists: a skill whose ConfigMaps are
-//! not read yet, or whose environment of packages is not known yet, is in no catalog.
+//! not read yet, or whose environment of packages is not known yet, is in no catalog. And while the fences of a namespace are not
+//! listed, a run would start behind one that is gone.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +14,11 @@ use tokio::sync::watch;
 
 use super::artifacts::Artifacts;
 use super::served_revision::ServedRevision;
-use super::watch::Shared;
+use super::watch::{Shared, WatchSettings};
 
 /// How long the first reading may take once the lists are there: 10,000 ConfigMaps, 32 at once, from an API server that takes
-/// 0.1 s for each. Content that the API server returns later is served from then on.
+/// 0.1 s for each. Content that the API server returns later is served from then on. Fences that may not be read are not waited for
+/// longer.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 /// First pause between looks at the first reading; doubled up to [`LOOK_LAST`]: a look at thousands of Skills takes milliseconds.
 const LOOK_FIRST: Duration = Duration::from_millis(10);
@@ -38,7 +41,7 @@ impl Start {
             return None;
         }
         let list = self.shared.read(|cluster_state| cluster_state.waiting_for(self.lists));
-        Some(list.unwrap_or("the content of Skills"))
+        Some(list.unwrap_or("the content of Skills, or NetworkPolicies"))
     }
 
     /// Resolves once everything is read.
@@ -48,15 +51,17 @@ impl Start {
     }
 }
 
-/// Begins to wait for everything that the cluster serves by now: `lists` watches per kind, the content of the Skills that they
-/// name, and with `packages` the statuses of environments. The future ends when it is read.
+/// Begins to wait for everything that the cluster serves by now: the lists of the watches, the content of the Skills that they
+/// name, and with packages the statuses of environments. The future ends when it is read.
 pub fn begin(
     shared: &Arc<Shared>,
     artifacts: Artifacts,
-    lists: usize,
-    packages: bool,
+    watching: &WatchSettings,
 ) -> (Start, impl Future<Output = ()> + use<>) {
     let (sender, whole) = watch::channel(false);
+    let (lists, packages) = (super::watch::lists(watching), watching.packages);
+    let fenced = watching.fences.then(|| watching.runtime_namespaces.clone());
+    let fenced = fenced.unwrap_or_default();
     let start = Start {
         shared: Arc::clone(shared),
         lists,
@@ -69,12 +74,14 @@ pub fn begin(
         let _ = changes
             .wait_for(|_| shared.read(|cluster_state| cluster_state.waiting_for(lists).is_none()))
             .await;
-        if tokio::time::timeout(READ_WITHIN, read_all(&shared, &artifacts, packages))
+        if tokio::time::timeout(READ_WITHIN, read_all(&shared, &artifacts, packages, &fenced))
             .await
             .is_err()
         {
             tracing::warn!(
-                "some content of Skills could not be read within {} s; catalogs are served without it until it is read",
+                unlisted = ?unlisted(&shared, &fenced),
+                "not everything could be read within {} s: catalogs are served without the content of Skills that is not read, and \
+                 runs start in namespaces whose NetworkPolicies are not listed (unlisted) if the controller says that they may",
                 READ_WITHIN.as_secs()
             );
         }
@@ -89,14 +96,21 @@ pub(super) fn starting() -> HubRefusal {
     HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
 }
 
-async fn read_all(shared: &Shared, artifacts: &Artifacts, packages: bool) {
+/// Those of the namespaces whose fences are not listed.
+fn unlisted<'a>(shared: &Shared, fenced: &'a BTreeSet<String>) -> Vec<&'a String> {
+    let fences = shared.read(|cluster_state| Arc::clone(&cluster_state.fences));
+    fenced.iter().filter(|namespace| !fences.is_known(namespace)).collect()
+}
+
+/// `fenced`: the namespaces whose fences are watched.
+async fn read_all(shared: &Shared, artifacts: &Artifacts, packages: bool, fenced: &BTreeSet<String>) {
     let skills = shared.read(|cluster_state| cluster_state.skills.iter().cloned().collect::<Vec<_>>());
     let mut unread: Vec<ServedRevision> = skills.iter().flat_map(|skill| ServedRevision::all(skill)).collect();
     let mut pause = LOOK_FIRST;
     loop {
         unread.retain(|wanted| !artifacts.is_settled(wanted));
         let are_listed = !packages || shared.read(|cluster_state| cluster_state.environments_listed);
-        if unread.is_empty() && are_listed {
+        if unread.is_empty() && are_listed && unlisted(shared, fenced).is_empty() {
             return;
         }
         tokio::time::sleep(pause).await;

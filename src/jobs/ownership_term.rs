@@ -67,7 +67,7 @@ pub(super) struct Term {
     /// The memory for what is on its way to pods.
     memory: Option<MemoryBudget>,
     /// Cancelled when the term has ended.
-    pub(super) term_ended: CancellationToken,
+    pub(super) ended: CancellationToken,
     lease: watch::Receiver<LeaseHolder>,
     running: std::sync::atomic::AtomicUsize,
     /// Callers that are being answered.
@@ -129,7 +129,7 @@ impl Term {
             spools: Mutex::default(),
             orphan_grace: settings.orphan_grace,
             memory: settings.memory.as_ref().map(|memory| memory.whole.clone()),
-            term_ended,
+            ended: term_ended,
             lease,
             running: std::sync::atomic::AtomicUsize::new(0),
             attended: std::sync::atomic::AtomicUsize::new(0),
@@ -259,7 +259,7 @@ impl Term {
         };
         tokio::select! {
             (outcome, ()) = async { tokio::join!(outcome, forwarded) } => outcome,
-            () = self.term_ended.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+            () = self.ended.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
             () = cancel.cancelled() => {
                 drop(waiting.waiter.take());
                 Err(ExecutionError::Cancelled)
@@ -294,7 +294,7 @@ impl Term {
         let entered = tokio::select! {
             entered = self.queue.enter(&request.sharer) => entered,
             () = cancel.cancelled() => Err(ExecutionError::Cancelled),
-            () = self.term_ended.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
+            () = self.ended.cancelled() => Err(ExecutionError::NotOwner { owner: None }),
         };
         let outcome = match entered {
             Err(error) => Err(error),
@@ -329,11 +329,12 @@ impl Term {
         let is_of_pool = requirements == PodRequirements::of_pool(&resolved, &kind);
         let cancellation = RunCancellation {
             cancel: cancel.clone(),
-            lost: self.term_ended.clone(),
+            lost: self.ended.clone(),
         };
         let mut tried = 0;
         loop {
             tried += 1;
+            self.check_stopped()?;
             // Before a pod is taken, which could be used for nothing else. It is not held for the time that a pod may need to start.
             self.memory_to_send(request, |memory, bytes| (memory.free_bytes() >= bytes).then_some(()))
                 .await?;
@@ -364,10 +365,8 @@ impl Term {
             };
             self.check_ownership()?;
             let job = sandbox.job.clone();
-            let room = match self
-                .memory_to_send(request, |memory, bytes| memory.try_take(bytes).ok())
-                .await
-            {
+            let room = self.memory_to_send(request, |memory, bytes| memory.try_take(bytes).ok());
+            let room = match room.await.and_then(|room| self.check_stopped().map(|()| room)) {
                 Ok(room) => room,
                 Err(error) => {
                     self.launcher.cluster.delete_job(&job).await;
@@ -462,6 +461,12 @@ impl Term {
         self.launcher.gate.refusal(self.resolved.load().requires_isolation)
     }
 
+    /// Waiting for a place or a pod takes minutes: meanwhile the fence may have gone, or the runtime been suspended.
+    fn check_stopped(&self) -> Result<(), ExecutionError> {
+        let stopped = self.resolved.load().stopped.clone();
+        stopped.map_or(Ok(()), |why| Err(ExecutionError::Unavailable(why)))
+    }
+
     /// Nothing is claimed with a Lease that may have run out: another owner may be reading the journals.
     fn check_ownership(&self) -> Result<(), ExecutionError> {
         if self.lease.borrow().is_mine(Instant::now()) {
@@ -485,7 +490,7 @@ impl Term {
         }
         let (cluster, resolved) = (self.launcher.cluster.clone(), self.resolved.load_full());
         let job_execution = job_record::JobExecution::of(request);
-        let (summary, term_ended) = (job_record::Summary::of_end(end), self.term_ended.clone());
+        let (summary, term_ended) = (job_record::Summary::of_end(end), self.ended.clone());
         let delay = match end {
             RunEnd::NotStarted(_) => Duration::ZERO,
             RunEnd::Ended(_) | RunEnd::Failed(_) => RECORD_DELAY,

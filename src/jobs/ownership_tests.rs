@@ -8,7 +8,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use http::{Method, StatusCode};
 use knack_execution::conversation::RunEnd;
-use knack_execution::{ClusterFailureKind, ExecutionRequest, Program};
+use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionId, ExecutionRequest, Missing, Program};
 use knack_memory::MemoryBudget;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -137,15 +137,14 @@ async fn a_run_without_memory_for_what_is_sent_is_refused_before_it_has_a_pod_an
         let program = Program::Command {
             argv: vec!["true".to_owned()],
         };
-        let id = knack_execution::ExecutionId::new(knack_execution::now(), "r", 0, "c");
+        let id = ExecutionId::new(knack_execution::now(), "r", 0, "c");
         let request: JobRequest = ExecutionRequest::new(id, "c", program).into();
         let _others = memory.try_take(memory.total_bytes()).unwrap();
         let (events, _reader) = tokio::sync::mpsc::channel(1);
         let outcome = term.execute(request, &CancellationToken::new(), events).await;
         let error = outcome.unwrap_err();
         assert!(
-            matches!(&error, knack_execution::ExecutionError::Unavailable(_))
-                && error.to_string().contains("no memory"),
+            matches!(&error, ExecutionError::Unavailable(_)) && error.to_string().contains("no memory"),
             "{error}"
         );
         assert!(term.known("c", id).unwrap().is_none(), "the id may be used again");
@@ -154,6 +153,63 @@ async fn a_run_without_memory_for_what_is_sent_is_refused_before_it_has_a_pod_an
     tokio::join!(ownership.serve(holder, None), run);
     let written = written.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(written.is_empty(), "no Job was made: {written:?}");
+}
+
+/// One place for runs, and no pod that comes: the first run has the place until it is cancelled.
+#[tokio::test]
+async fn a_run_that_waits_for_a_place_does_not_start_once_the_runtime_is_stopped() {
+    let written = Written::default();
+    let (ownership, _leaving) = ownership(&written).await;
+    let set = |stopped: Option<Missing>| {
+        let resolved = ResolvedRuntime {
+            max_runs: 1,
+            stopped,
+            ..(*ownership.resolved.load_full()).clone()
+        };
+        ownership.resolved.store(Arc::new(resolved));
+    };
+    set(None);
+    let (_renewing, holder) = watch::channel(held());
+    let mut states = ownership.state.subscribe();
+    let request = |call: &str| -> JobRequest {
+        let program = Program::Command {
+            argv: vec!["true".to_owned()],
+        };
+        let id = ExecutionId::new(knack_execution::now(), "r", 0, call);
+        ExecutionRequest::new(id, "c", program).into()
+    };
+    let is_written = || !written.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+    let runs = async {
+        let term = serving(&mut states).await;
+        let (cancel, never) = (CancellationToken::new(), CancellationToken::new());
+        let why = Missing::new("no fence", "wait");
+        let first = async {
+            let (events, _) = tokio::sync::mpsc::channel(1);
+            term.execute(request("first"), &cancel, events).await
+        };
+        let second = async {
+            while !is_written() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let (events, _) = tokio::sync::mpsc::channel(1);
+            term.execute(request("second"), &never, events).await
+        };
+        let stop = async {
+            while term.counts().queued == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            set(Some(why.clone()));
+            term.renew();
+            cancel.cancel();
+        };
+        let (first, second, ()) = tokio::join!(first, second, stop);
+        assert_eq!(first.err(), Some(ExecutionError::Cancelled));
+        assert_eq!(second.err(), Some(ExecutionError::Unavailable(why)));
+        ownership.shutdown.cancel();
+    };
+    tokio::join!(ownership.serve(holder, None), runs);
+    let written = written.lock().unwrap_or_else(PoisonError::into_inner);
+    assert_eq!(*written, ["record"], "one Job was made, that of the first run");
 }
 
 /// Has a pod whose run broke, and one whose log does not come; says when the record of the first one is looked for, and answers

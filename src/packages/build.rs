@@ -18,7 +18,7 @@ use super::child::Bound;
 use super::layout;
 use super::limits::BuildLimits;
 use super::lock::{LockTarget, check_size, choose};
-use super::node::{self, NpmIndex, lock_of_npm};
+use super::node::{self, NpmIndex};
 use super::python::BaseInterpreter;
 use super::store::{EnvironmentInfo, Store};
 use super::uv::Uv;
@@ -52,6 +52,8 @@ pub struct Builder {
     npm: Result<NpmIndex, BuildError>,
     limits: BuildLimits,
     rules: Rules,
+    /// Whether npm may be run, which no lock confines.
+    chooses_node: bool,
 }
 
 /// An environment, and its description.
@@ -82,7 +84,16 @@ impl Builder {
             npm,
             limits,
             rules,
+            chooses_node: false,
         }
+    }
+
+    /// A builder that runs npm for declarations without a lock: of skills that a person names, never of what is uploaded. Without
+    /// this such a declaration is refused, unless versions for it were chosen before.
+    #[must_use]
+    pub const fn choosing_node(mut self) -> Self {
+        self.chooses_node = true;
+        self
     }
 
     /// The environment of a declaration: the one that is there, else a new one. `log` gets lines of progress.
@@ -94,6 +105,7 @@ impl Builder {
         log: &(dyn Fn(&str) + Sync),
     ) -> Result<BuiltEnvironment, BuildError> {
         self.check(declared)?;
+        self.check_node(declared)?;
         let lock = self.lock(declared, log).await?;
         check_size(&lock, &self.limits)?;
         let node = self.node_lock(declared, log).await?;
@@ -122,6 +134,7 @@ impl Builder {
     /// The environment of a declaration, if it is there; nothing is installed and nothing is asked for.
     pub async fn present(&self, declared: &Declaration) -> Result<Option<BuiltEnvironment>, BuildError> {
         self.check(declared)?;
+        self.check_node(declared)?;
         let known = self.known_lock(declared).zip(self.known_node_lock(declared));
         let Some((lock, node)) = known else { return Ok(None) };
         self.take(&Key::of(&lock, node.as_ref(), &self.base.platform()), false)
@@ -139,6 +152,21 @@ impl Builder {
         declared
             .python_refused(&self.base.version, &self.base.platform().architecture)
             .map_or(Ok(()), |why| Err(BuildError::new(State::Refused, why)))
+    }
+
+    /// Whether there is a lock of packages of Node, or one may be made.
+    fn check_node(&self, declared: &Declaration) -> Result<(), BuildError> {
+        match &declared.open_node {
+            Some(open) if !self.chooses_node && self.known_node_lock(declared).is_none() => Err(BuildError::new(
+                State::Refused,
+                format!(
+                    "packages of Node are declared in {} without package-lock.json, and npm is not run for it here; write the lock \
+                     with knack skill lock",
+                    open.source
+                ),
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The skill's lock, else the one that was chosen before, else one that is chosen now.
@@ -173,7 +201,7 @@ impl Builder {
         Lock::read_or_empty("chosen", &text).ok()
     }
 
-    /// The lock of packages of Node: the skill's, else the one that was chosen before, else one that npm chooses now.
+    /// The lock of packages of Node: the skill's, else the one that was chosen before, else one that npm chooses now, where it may.
     async fn node_lock(
         &self,
         declared: &Declaration,
@@ -187,7 +215,7 @@ impl Builder {
         };
         let index = self.npm.as_ref().map_err(Clone::clone)?;
         log("choosing versions of packages of Node");
-        let (text, _) = lock_of_npm(open, &self.limits, index.roots(), Some(index.address())).await?;
+        let text = node::chosen_by_npm(open, &self.limits, index).await?;
         let lock = NodeLock::read(text.as_bytes())
             .map_err(|_| BuildError::new(State::Failed, "npm made a lock that cannot be used"))?;
         let kept = self.store.keep_chosen(&node_hash(open), &text);

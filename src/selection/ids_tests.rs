@@ -18,7 +18,7 @@ fn ids_that_name_no_skill_or_another_one_are_reported_where_a_caller_sees_both()
     let (ok, shared) = ("Listed ok", "Listed ok,IdShared");
     let blue = |ids: &[&str]| carrying("blue", "a", ids, "Same");
     let everyone = json!({"skillSelector": {"namespaceSelector": {}}});
-    for (what, skills, expected) in [
+    let rows = vec![
         (
             "an id of its own",
             [blue(&["x"]), carrying("blue", "b", &["y"], "Same")],
@@ -49,7 +49,8 @@ fn ids_that_name_no_skill_or_another_one_are_reported_where_a_caller_sees_both()
             [blue(&["x"]), carrying("red", "b", &["x"], "All")],
             [shared, shared],
         ),
-    ] {
+    ];
+    for (what, skills, expected) in rows {
         let seen = view(&runtime("blue", everyone.clone()), false, Caller::All, &skills);
         let names = [
             "blue/a",

@@ -269,7 +269,7 @@ fn every_base_url_that_becomes_an_upstream_is_one_that_the_gateway_takes() {
             if knack_injection::is_base_url(&url) {
                 taken += 1;
                 assert!(
-                    knack_gateway::providers::upstream::BaseUrl::parse(&url).is_ok(),
+                    knack_gateway::providers::base_url::BaseUrl::parse(&url).is_ok(),
                     "{url}"
                 );
             }

@@ -255,10 +255,10 @@ async fn a_push_waits_as_the_server_asks_and_lists_what_is_there_once() {
         let uploads = Arc::clone(&uploads);
         move || {
             std::future::ready(match uploads.fetch_add(1, Ordering::Relaxed) {
-                // Before the second skill, in each of the ways.
-                1 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]).into_response(),
-                2 => (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "0")]).into_response(),
-                4 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+                // Before the second skill.
+                1 | 2 => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "1")]).into_response(),
+                // The third may have been made.
+                4 => (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "0")]).into_response(),
                 at => {
                     let id = format!("skill_knack_{at}");
                     axum::Json(json!({"id": id, "name": "x", "default_version": "1"})).into_response()
@@ -279,7 +279,6 @@ async fn a_push_waits_as_the_server_asks_and_lists_what_is_there_once() {
     }
     let key = [("OPENAI_API_KEY", "one")];
     let pushed = knack(local.path(), &["skill", "push", "all", "--to", &url], &key).await;
-    // The third is refused without a time.
     assert_eq!(pushed.status.code(), Some(1), "{}{}", out(&pushed), err(&pushed));
     let said = out(&pushed);
     assert_eq!(
@@ -292,7 +291,6 @@ async fn a_push_waits_as_the_server_asks_and_lists_what_is_there_once() {
     let told = err(&pushed);
     for part in [
         "429 Too Many Requests; trying again in 1 s, as the server asks",
-        "503 Service Unavailable; trying again in 1 s, as the server asks",
         "third: ",
     ] {
         assert!(told.contains(part), "{part}: {told}");

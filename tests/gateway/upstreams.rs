@@ -365,16 +365,33 @@ async fn a_provider_of_a_private_authority_is_reached_when_the_authority_is_name
     }
 }
 
-/// A proxy on this machine that takes the gateway for its provider, as one in a pod with the sidecar: each call comes back once.
+/// A proxy on this machine that takes the gateway for its provider, as one in a pod with the sidecar, or another gateway that does:
+/// each call comes back once.
 #[tokio::test]
 async fn an_upstream_that_sends_requests_back_is_a_circle_that_ends_at_once() {
+    for through_another in [false, true] {
+        Box::pin(ends_at_once(through_another)).await;
+    }
+}
+
+async fn ends_at_once(through_another: bool) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let options = Start {
         upstream: Some(format!("http://{}/v1", listener.local_addr().unwrap())),
         ..Start::default()
     };
     let knack = start(options).await;
-    let gateway = knack.url.strip_prefix("http://").unwrap().to_owned();
+    let another = Start {
+        upstream: Some(format!("{}/v1", knack.url)),
+        ..Start::default()
+    };
+    let another = if through_another {
+        Some(start(another).await)
+    } else {
+        None
+    };
+    let next = another.as_ref().unwrap_or(&knack);
+    let gateway = next.url.strip_prefix("http://").unwrap().to_owned();
     let passed = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = std::sync::Arc::clone(&passed);
     tokio::spawn(async move {
@@ -386,10 +403,10 @@ async fn an_upstream_that_sends_requests_back_is_a_circle_that_ends_at_once() {
     });
     for row in ROWS {
         let answer = Talk::plain(row, "round and round").send(&knack).await;
-        assert_eq!(answer.status, 508, "{row:?}: {}", answer.text);
+        assert_eq!(answer.status, 508, "{row:?} {through_another}: {}", answer.text);
         assert!(
             answer.text.contains("has sent this request itself"),
-            "{row:?}: {}",
+            "{row:?} {through_another}: {}",
             answer.text
         );
     }

@@ -115,6 +115,11 @@ async fn a_whole_skill_that_cannot_be_used_is_refused_with_its_name() {
     let many: Vec<(String, &str)> = (0..200).map(|n| (format!("f{n}"), "")).collect();
     let mut many: Vec<(&str, &str)> = many.iter().map(|(path, text)| (&**path, *text)).collect();
     many.push(("SKILL.md", "---\nname: many\ndescription: d\n---\nBody.\n"));
+    let zeros = "\0".repeat(9 << 20);
+    let large = [
+        ("SKILL.md", "---\nname: large\ndescription: d\n---\nBody.\n"),
+        ("zeros", &*zeros),
+    ];
     let rows = [
         (of_source("type", "url"), "source.type"),
         (of_source("media_type", "text/plain"), "source.media_type"),
@@ -131,6 +136,14 @@ async fn a_whole_skill_that_cannot_be_used_is_refused_with_its_name() {
             "a skill of this gateway",
         ),
         (json!([inline("many", zip("many", &many))]), "at most 200 files"),
+        (
+            json!([inline("large", zip("large", &large))]),
+            "more than 8 MiB unpacked",
+        ),
+        (
+            json!([inline("a", b"PK\x01\x02".repeat(20_001))]),
+            "more than 10000 entries",
+        ),
     ];
     for setting in [vec![CodeTools::OpenAi], Vec::new()] {
         let knack = start(Start {

@@ -21,6 +21,7 @@ use super::skip::skip;
 use super::{BuilderFixture, declared, skill_files};
 
 const NODE: &str = "/usr/bin/node";
+const GREET: &str = "{\"dependencies\": {\"greet\": \"^1\"}}";
 
 /// A fixture whose index of Node packages is at an address; it has none of Python.
 fn world_at(npm: &str) -> BuilderFixture {
@@ -135,30 +136,34 @@ async fn packages_stand_where_the_lock_says_and_are_shared_by_equal_locks() {
     assert!(!there.is_new && there.environment.root == built.environment.root);
 }
 
-/// As versions of Python: a skill without a lock works on a laptop, and is the same every time.
+/// What an index answers of a package with one version.
+fn about(name: &str, dependencies: &Value, file: &[u8]) -> String {
+    let entry = json!({"name": name, "version": "1.2.0", "dependencies": dependencies,
+        "dist": {"integrity": integrity(file), "tarball": format!("http://elsewhere.invalid/{name}/-/{name}-1.2.0.tgz")}});
+    json!({"name": name, "dist-tags": {"latest": "1.2.0"}, "versions": {"1.2.0": entry}}).to_string()
+}
+
+/// Where a person names the skill: it works without a lock, and is the same every time, also for whom npm is not run.
 #[tokio::test(flavor = "multi_thread")]
 async fn versions_that_no_lock_fixes_are_chosen_once() {
-    if !std::path::Path::new("/usr/bin/npm").exists() {
-        return skip(
-            "versions_that_no_lock_fixes_are_chosen_once",
-            "there is no /usr/bin/npm",
-        );
-    }
     let greet = package(&[("package.json", "{\"name\": \"greet\", \"version\": \"1.2.0\"}")]);
-    let entry = json!({"name": "greet", "version": "1.2.0",
-        "dist": {"integrity": integrity(&greet), "tarball": "http://elsewhere.invalid/greet/-/greet-1.2.0.tgz"}});
-    let about = json!({"name": "greet", "dist-tags": {"latest": "1.2.0"}, "versions": {"1.2.0": entry}}).to_string();
+    let about = about("greet", &json!({}), &greet);
     let (fixture, server) = fixture(&[("greet", about.as_bytes()), ("greet/-/greet-1.2.0.tgz", &greet)]).await;
-    let builder = fixture.builder(BuildLimits::default()).await;
+    let builder = fixture.builder(BuildLimits::default()).await.choosing_node();
     for files in [
         &[("SKILL.md", "---\nname: x\npackages: {node: [\"greet@^1\"]}\n---\n")][..],
-        &[("package.json", "{\"dependencies\": {\"greet\": \"^1\"}}")],
+        &[("package.json", GREET)],
     ] {
         let declared = declared(files);
         assert!(declared.wants_environment() && !declared.is_refused(), "{declared:?}");
         let is_first = files[0].0 == "SKILL.md";
         assert_eq!(builder.present(&declared).await.unwrap().is_none(), is_first);
-        let built = builder.environment(&declared, &|_| {}).await.unwrap();
+        let built = match builder.environment(&declared, &|_| {}).await {
+            Err(error) if error.state == State::PackagesOff => {
+                return skip("versions_that_no_lock_fixes_are_chosen_once", &error.text);
+            }
+            built => built.unwrap(),
+        };
         assert_eq!(built.is_new, is_first);
         assert_eq!(built.about.node, [("greet".to_owned(), "1.2.0".to_owned())]);
         let modules = built.environment.node_modules.clone().unwrap();
@@ -167,14 +172,58 @@ async fn versions_that_no_lock_fixes_are_chosen_once() {
     let asked = server.asked.lock().unwrap().len();
     assert_eq!(asked, 2, "npm asks once for the versions, and the file is fetched once");
     drop(server);
+    let uploaded = declared(&[("package.json", GREET)]);
+    let builder = fixture.builder(BuildLimits::default()).await;
+    assert!(!builder.environment(&uploaded, &|_| {}).await.unwrap().is_new);
     let rules = Rules::read(&[], true).unwrap();
     let builder = fixture.builder_under(BuildLimits::default(), rules).await;
-    let declared = declared(&[("package.json", "{\"dependencies\": {\"greet\": \"^1\"}}")]);
+    let declared = declared(&[("package.json", GREET)]);
     let error = builder.environment(&declared, &|_| {}).await.unwrap_err();
     assert!(
         error.state == State::Refused && error.text.contains("knack skill lock"),
         "{error}"
     );
+}
+
+/// What nobody has asked npm for, such as an upload, makes it ask nobody for anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upload_is_not_locked_by_itself() {
+    let (fixture, server) = fixture(&[]).await;
+    let builder = fixture.builder(BuildLimits::default()).await;
+    let list = "---\nname: x\npackages: {node: [\"greet@^1\"]}\n---\n";
+    for (file, text) in [("SKILL.md", list), ("package.json", GREET)] {
+        let declared = declared(&[(file, text)]);
+        let built = builder.environment(&declared, &|_| {}).await.unwrap_err();
+        assert_eq!(builder.present(&declared).await.unwrap_err(), built);
+        let is_told = built.text.contains(file) && built.text.contains("knack skill lock");
+        assert!(built.state == State::Refused && is_told, "{built}");
+    }
+    assert!(server.asked.lock().unwrap().is_empty());
+}
+
+/// Neither those that a skill names, nor those that a package of the index names.
+#[tokio::test(flavor = "multi_thread")]
+async fn npm_follows_no_other_source_than_the_index() {
+    let other = NpmServer::serve(&[]).await;
+    for scheme in ["", "git+"] {
+        let source = format!("{scheme}{}/evil.tgz", other.url);
+        let text = json!({"dependencies": {"greet": "^1"}, "overrides": {"dep": source}}).to_string();
+        let refused = declared(&[("package.json", &text)]);
+        let said: Vec<String> = refused.findings.iter().map(ToString::to_string).collect();
+        let is_told = said.iter().any(|text| text.contains("overrides: dep comes from"));
+        assert!(refused.open_node.is_none() && is_told, "{said:?}");
+        let about = about("greet", &json!({"dep": source}), b"x");
+        let (fixture, _server) = fixture(&[("greet", about.as_bytes())]).await;
+        let builder = fixture.builder(BuildLimits::default()).await.choosing_node();
+        let open = declared(&[("package.json", GREET)]);
+        let error = builder.environment(&open, &|_| {}).await.unwrap_err();
+        if error.state == State::PackagesOff {
+            return skip("npm_follows_no_other_source_than_the_index", &error.text);
+        }
+        let is_told = error.text.contains("EALLOW");
+        assert!(error.state == State::Refused && is_told, "{error}");
+    }
+    assert!(other.asked.lock().unwrap().is_empty());
 }
 
 struct Row {

@@ -44,10 +44,10 @@ pub const BASE_URL: &str = r"^https?://(\[(([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4
 /// Hosts with a label in Punycode, of which a pattern cannot tell whether it decodes: their URLs are not taken.
 pub const PUNYCODE: &str = r"^https?://([^/]*\.)?[xX][nN]--";
 /// Base URLs that lead to the sidecar, however they are written: as an upstream of the sidecar each would be a circle.
-pub const OWN_URL: &str = r"(?i)^http://(127\.0\.0\.1|localhost|\[::1\]):4141(/v1)?/*$";
+pub const OWN_URL: &str = r"(?i)^http://(127\.0\.0\.1|0\.0\.0\.0|localhost\.?|\[::1\]):4141(/v1)?/*$";
 /// Base URLs of a program in the pod.
 pub const POD_URL: &str =
-    r"(?i)^https?://(127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|0\.0\.0\.0|localhost|\[::1\])([:/]|$)";
+    r"(?i)^https?://(127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|0\.0\.0\.0|localhost\.?|\[::1\])([:/]|$)";
 /// Variables by which SDKs get the key of an API, by the word of the API.
 pub const KEYS: [(&str, &[&str]); 3] = [
     ("openai", &["OPENAI_API_KEY"]),

@@ -80,6 +80,8 @@ fn inject_object(object: &mut Value, listed: Kind<'_>, parameters: &Parameters) 
     let Some(pod) = place((api_version.as_str(), kind.as_str())).and_then(|place| object.pointer_mut(place)) else {
         return Vec::new();
     };
+    // A pod that has the sidecar may have its secrets from an earlier injection.
+    let mut may_lose = items(&pod["spec"], "imagePullSecrets").is_empty();
     let outcome = if is_excluded {
         Outcome::Unchanged("pods of its namespace never get the sidecar")
     } else if label(pod, LABEL_ROLE) == Some(ROLE_SANDBOX) {
@@ -87,14 +89,16 @@ fn inject_object(object: &mut Value, listed: Kind<'_>, parameters: &Parameters) 
     } else if asks_not(pod) {
         Outcome::Unchanged("its label says disabled")
     } else {
-        let injection = inject_again(pod, parameters).unwrap_or_else(|| inject(pod, parameters));
+        let again = inject_again(pod, parameters);
+        may_lose |= again.is_some();
+        let injection = again.unwrap_or_else(|| inject(pod, parameters));
         *pod = injection.pod;
         injection.outcome
     };
     let secrets = items(&pod["spec"], "imagePullSecrets");
     let is_own = |secret: &Value| parameters.image_pull_secrets.iter().any(|own| own == name(secret));
     let hides_pull_secrets =
-        matches!(outcome, Outcome::Injected(_)) && !secrets.is_empty() && secrets.iter().all(is_own);
+        may_lose && matches!(outcome, Outcome::Injected(_)) && !secrets.is_empty() && secrets.iter().all(is_own);
     vec![Injected {
         object: title,
         outcome,

@@ -247,6 +247,32 @@ fn pull_secrets_are_added_once() {
     assert_eq!(secrets, json!([{"name": "own"}, {"name": "registry"}]));
 }
 
+/// Kubernetes gives a pod the secrets of its ServiceAccount only if it names none: one that names any had none to lose.
+#[test]
+fn only_a_pod_that_named_no_pull_secret_is_told_that_it_has_the_sidecars_alone() {
+    let mut parameters = Parameters::defaults().unwrap();
+    parameters.image_pull_secrets = vec!["mirror".to_owned()];
+    let mut hides = |pod: &mut Value, image: &str| {
+        parameters.container.insert("image".to_owned(), json!(image));
+        inject_manifest(pod, &parameters)[0].hides_pull_secrets
+    };
+    for (secrets, expected) in [
+        (json!(null), true),
+        (json!([]), true),
+        (json!([{"name": "mirror"}]), false),
+        (json!([{"name": "own"}]), false),
+    ] {
+        let mut pod = json!({"kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "a"}]}});
+        if !secrets.is_null() {
+            pod["spec"]["imagePullSecrets"] = secrets.clone();
+        }
+        assert_eq!(hides(&mut pod, "one"), expected, "{secrets}");
+        // Whose secret it is that a pod with the sidecar has cannot be told.
+        let is_alone = pod["spec"]["imagePullSecrets"] == json!([{"name": "mirror"}]);
+        assert_eq!(hides(&mut pod, "two"), is_alone, "{secrets}: replaced");
+    }
+}
+
 #[test]
 fn pods_are_found_in_the_objects_that_hold_them() {
     let parameters = Parameters::defaults().unwrap();

@@ -29,22 +29,19 @@ pub(crate) fn add(files: &BTreeMap<String, SkillFile>, declared: &mut Declaratio
         return Vec::new();
     }
     let Some((name, file)) = there.next() else {
-        return match scripts(&declared.source).and_then(|scripts| uv_lock::of_scripts(files, scripts)) {
-            Some((names, read)) => {
-                match read {
-                    Ok(read) => {
-                        declared.requires_python.extend(read.requires_python);
-                        take(&names.join(", "), read.lock, declared);
-                    }
-                    Err(refused) => declared.findings.extend(refused),
-                }
-                names
-            }
-            None => {
-                add_own_hashes(files, declared);
-                Vec::new()
-            }
+        let locks = scripts(&declared.source).and_then(|scripts| uv_lock::of_scripts(files, scripts));
+        let Some(uv_lock::LocksOfScripts { names, read }) = locks else {
+            add_own_hashes(files, declared);
+            return Vec::new();
         };
+        match read {
+            Ok(read) => {
+                declared.requires_python.extend(read.requires_python);
+                take(&names.join(", "), read.lock, declared);
+            }
+            Err(refused) => declared.findings.extend(refused),
+        }
+        return names;
     };
     match read_lock(name, &file.bytes, declared) {
         Ok(lock) => take(name, lock, declared),

@@ -21,8 +21,23 @@ use crate::requirements_txt::text_of;
 /// The version of the format that is read.
 const VERSION: i64 = 1;
 
+/// Most packages of the locks of a skill: besides what is installed, those of other systems and of extras that nothing asks for.
+const MAX_LISTED: usize = 4 * crate::MAX_PACKAGES;
+
+/// Longest marker. Those that uv writes are under 300 bytes.
+const MAX_MARKER_BYTES: usize = 1_000;
+
 /// Most ways to one package that differ in their markers. Few packages have two.
 const MAX_WAYS: usize = 32;
+
+/// Most markers of one way, each of which is copied for every edge that continues it. Few ways have three.
+const MAX_MARKERS: usize = 16;
+
+/// Longest text of all ways to one package: what is installed has 4 KiB at most, and 800 packages of this length are 13 MB.
+const MAX_WAYS_BYTES: usize = 16_000;
+
+/// Most edges that are followed in all locks of a skill, each as often as there are ways to it. 200 packages have under 2,000.
+const MAX_STEPS: usize = 20_000;
 
 /// The locks of a skill's scripts.
 #[derive(Debug)]
@@ -32,23 +47,26 @@ pub(crate) struct ScriptLocks {
     pub(crate) requires_python: Vec<(String, Vec<(String, String)>)>,
 }
 
-/// Markers that hold together.
-type Way = BTreeSet<String>;
+/// The locks of scripts, by name, and what is in them or why they cannot be read.
+pub(crate) struct LocksOfScripts {
+    pub(crate) names: Vec<String>,
+    pub(crate) read: Result<ScriptLocks, Vec<Finding>>,
+}
 
-/// A package in one version: its table, and the ways to it. Without a marker: one way that is empty.
-type Versions = BTreeMap<String, (Table, BTreeSet<Way>)>;
+/// The ways to a package, each with the markers that hold together on it. Without a marker: one way that is empty.
+type Ways<T> = BTreeSet<BTreeSet<T>>;
+
+/// A package by its versions: the table of each, and the ways to it.
+type Versions = BTreeMap<String, (Table, Ways<String>)>;
 
 /// The locks of a skill whose requirements are in blocks of scripts, where every such script has one, with their names. `None`: not
 /// all have one, so requirements would be missing.
-pub(crate) fn of_scripts(
-    files: &BTreeMap<String, SkillFile>,
-    scripts: &[String],
-) -> Option<(Vec<String>, Result<ScriptLocks, Vec<Finding>>)> {
+pub(crate) fn of_scripts(files: &BTreeMap<String, SkillFile>, scripts: &[String]) -> Option<LocksOfScripts> {
     let names: Vec<String> = scripts.iter().map(|script| format!("{script}.lock")).collect();
     let all: Option<Vec<&SkillFile>> = names.iter().map(|name| files.get(name)).collect();
     let named: Vec<(&str, &SkillFile)> = names.iter().map(String::as_str).zip(all?).collect();
     let read = union(&named).map_err(|found| vec![found]);
-    Some((names, read))
+    Some(LocksOfScripts { names, read })
 }
 
 fn wrong(file: &str, text: String) -> Finding {
@@ -62,8 +80,9 @@ fn wrong(file: &str, text: String) -> Finding {
 fn union(named: &[(&str, &SkillFile)]) -> Result<ScriptLocks, Finding> {
     let mut whole: BTreeMap<String, (&str, Versions)> = BTreeMap::new();
     let mut requires_python = Vec::new();
+    let mut steps = 0;
     for (file, content) in named {
-        let read = read(file, &content.bytes)?;
+        let read = read(file, &content.bytes, &mut steps)?;
         requires_python.extend((!read.requires_python.is_empty()).then(|| ((*file).to_owned(), read.requires_python)));
         for (name, versions) in read.packages {
             let Some((elsewhere, known)) = whole.get_mut(&name) else {
@@ -89,9 +108,13 @@ fn union(named: &[(&str, &SkillFile)]) -> Result<ScriptLocks, Finding> {
                 for way in others {
                     absorb(ways, way);
                 }
+                bounded(text_at(table, "name").unwrap_or_default(), ways).map_err(|why| wrong(file, why))?;
                 add_wheels(table, &other);
             }
         }
+        // Before anything is made of them.
+        let listed = whole.values().map(|(_, versions)| versions.len()).sum();
+        not_more(file, listed, MAX_LISTED)?;
     }
     let mut lines = Vec::new();
     for (file, versions) in whole.values() {
@@ -99,19 +122,20 @@ fn union(named: &[(&str, &SkillFile)]) -> Result<ScriptLocks, Finding> {
             lines.extend(line(table, ways).map_err(|why| wrong(file, why))?);
         }
     }
-    if lines.len() > crate::MAX_PACKAGES {
-        let text = format!("{} packages, more than {}", lines.len(), crate::MAX_PACKAGES);
-        let file = named.first().map_or("", |(file, _)| file);
-        return Err(Finding::new(
-            FindingKind::TooMany,
-            file,
-            0,
-            text,
-            "declare what the scripts import",
-        ));
-    }
+    let file = named.first().map_or("", |(file, _)| file);
+    not_more(file, lines.len(), crate::MAX_PACKAGES)?;
     let lock = Lock::of(&lines);
     Ok(ScriptLocks { lock, requires_python })
+}
+
+/// Errors: there are more packages than a bound.
+fn not_more(file: &str, count: usize, most: usize) -> Result<(), Finding> {
+    if count <= most {
+        return Ok(());
+    }
+    let text = format!("{count} packages, more than {most}");
+    let help = "declare what the scripts import";
+    Err(Finding::new(FindingKind::TooMany, file, 0, text, help))
 }
 
 /// Wheels of the same version that only the other lock lists.
@@ -131,7 +155,7 @@ struct Read {
     requires_python: Vec<(String, String)>,
 }
 
-fn read(file: &str, bytes: &[u8]) -> Result<Read, Finding> {
+fn read(file: &str, bytes: &[u8], steps: &mut usize) -> Result<Read, Finding> {
     let text = text_of(file, bytes)?;
     let table: Table =
         toml::from_str(text).map_err(|error| wrong(file, format!("it is not valid TOML: {}", error.message())))?;
@@ -146,15 +170,18 @@ fn read(file: &str, bytes: &[u8]) -> Result<Read, Finding> {
     let requires_python = table.get("requires-python").and_then(Value::as_str).unwrap_or_default();
     let requires_python =
         version_clauses(requires_python).map_err(|why| wrong(file, format!("requires-python: {why}")))?;
+    let listed = table.get("package").and_then(Value::as_array).map_or(0, Vec::len);
+    not_more(file, listed, MAX_LISTED)?;
     let graph = Graph::of(&table).map_err(|why| wrong(file, why))?;
-    let ways = graph.ways(&table).map_err(|why| wrong(file, why))?;
+    let ways = graph.ways(&table, steps).map_err(|why| wrong(file, why))?;
     let mut packages: BTreeMap<String, Versions> = BTreeMap::new();
     for ((index, extra), ways) in ways {
         if extra.is_some() {
             continue;
         }
         let package = graph.packages[index];
-        let entry = (package.table.clone(), ways);
+        let owned = |way: Way<'_>| way.into_iter().map(str::to_owned).collect();
+        let entry = (package.table.clone(), ways.into_iter().map(owned).collect());
         let versions = packages.entry(package.name.to_owned()).or_default();
         versions.insert(package.version.to_owned(), entry);
     }
@@ -167,6 +194,9 @@ fn read(file: &str, bytes: &[u8]) -> Result<Read, Finding> {
 /// A package, or one of its extras.
 type Node<'t> = (usize, Option<&'t str>);
 
+/// Markers that hold together, as they stand in the lock.
+type Way<'t> = BTreeSet<&'t str>;
+
 #[derive(Clone, Copy)]
 struct Package<'t> {
     name: &'t str,
@@ -176,45 +206,67 @@ struct Package<'t> {
 
 struct Graph<'t> {
     packages: Vec<Package<'t>>,
+    /// The versions of each name.
+    by_name: BTreeMap<&'t str, Vec<usize>>,
+}
+
+/// What is reached and not yet followed.
+struct Open<'t, 's> {
+    queue: VecDeque<(Node<'t>, Way<'t>)>,
+    /// All that ever was in a queue.
+    steps: &'s mut usize,
+}
+
+impl<'t> Open<'t, '_> {
+    fn push(&mut self, node: Node<'t>, way: Way<'t>) -> Result<(), String> {
+        *self.steps += 1;
+        if *self.steps > MAX_STEPS {
+            return Err("its dependencies combine in too many ways".to_owned());
+        }
+        self.queue.push_back((node, way));
+        Ok(())
+    }
 }
 
 impl<'t> Graph<'t> {
     fn of(table: &'t Table) -> Result<Self, String> {
-        let listed = tables(table, "package")?;
-        let packages = listed.into_iter().map(|package| {
+        let mut packages = Vec::new();
+        let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (index, package) in tables(table, "package")?.into_iter().enumerate() {
             let name = text_at(package, "name").ok_or("a package has no name")?;
             let version = text_at(package, "version").ok_or_else(|| format!("{} has no version", shown(name)))?;
-            Ok(Package {
+            by_name.entry(name).or_default().push(index);
+            packages.push(Package {
                 name,
                 version,
                 table: package,
-            })
-        });
-        let packages = packages.collect::<Result<_, String>>()?;
-        Ok(Self { packages })
+            });
+        }
+        Ok(Self { packages, by_name })
     }
 
     /// The ways to each package that is reached.
-    fn ways(&self, table: &'t Table) -> Result<BTreeMap<Node<'t>, BTreeSet<Way>>, String> {
-        let mut all: BTreeMap<Node<'t>, BTreeSet<Way>> = BTreeMap::new();
-        let mut open: VecDeque<(Node<'t>, Way)> = VecDeque::new();
+    fn ways(&self, table: &'t Table, steps: &mut usize) -> Result<BTreeMap<Node<'t>, Ways<&'t str>>, String> {
+        let mut all: BTreeMap<Node<'t>, Ways<&'t str>> = BTreeMap::new();
+        let mut open = Open {
+            queue: VecDeque::new(),
+            steps,
+        };
         let requirements = match table.get("manifest") {
             Some(Value::Table(manifest)) => tables(manifest, "requirements")?,
             _ => Vec::new(),
         };
         for requirement in requirements {
-            open.extend(self.targets(requirement, &Way::new())?);
+            self.follow(requirement, &Way::new(), &mut open)?;
         }
-        while let Some((node, way)) = open.pop_front() {
+        while let Some((node, way)) = open.queue.pop_front() {
             let ways = all.entry(node).or_default();
             if !absorb(ways, way.clone()) {
                 continue;
             }
             let (index, extra) = node;
             let package = self.packages[index];
-            if ways.len() > MAX_WAYS {
-                return Err(format!("{}: its markers combine in too many ways", shown(package.name)));
-            }
+            bounded(package.name, ways)?;
             let dependencies = match extra {
                 None => tables(package.table, "dependencies")?,
                 Some(extra) => match package.table.get("optional-dependencies") {
@@ -223,30 +275,29 @@ impl<'t> Graph<'t> {
                 },
             };
             for dependency in dependencies {
-                open.extend(self.targets(dependency, &way)?);
+                self.follow(dependency, &way, &mut open)?;
             }
         }
         Ok(all)
     }
 
-    /// What a dependency leads to, under the markers of the way so far and its own.
-    fn targets(&self, dependency: &'t Table, way: &Way) -> Result<Vec<(Node<'t>, Way)>, String> {
+    /// Opens what a dependency leads to, under the markers of the way so far and its own.
+    fn follow(&self, dependency: &'t Table, way: &Way<'t>, open: &mut Open<'t, '_>) -> Result<(), String> {
         let name = text_at(dependency, "name").ok_or("a dependency has no name")?;
         let version = text_at(dependency, "version");
         let mut way = way.clone();
-        way.extend(text_at(dependency, "marker").map(str::to_owned));
+        if let Some(marker) = text_at(dependency, "marker") {
+            way.insert(short(name, marker)?);
+        }
         // Requirements have `extras`, dependencies of packages `extra`.
         let mut extras = texts(dependency, "extras")?;
         extras.extend(texts(dependency, "extra")?);
-        let is_meant =
-            |package: &Package<'_>| package.name == name && version.is_none_or(|version| version == package.version);
-        let found: Vec<usize> = (0..self.packages.len())
-            .filter(|index| is_meant(&self.packages[*index]))
-            .collect();
+        let named = self.by_name.get(name).map_or(&[][..], Vec::as_slice);
+        let is_meant = |index: &&usize| version.is_none_or(|version| version == self.packages[**index].version);
+        let found: Vec<usize> = named.iter().filter(is_meant).copied().collect();
         if found.is_empty() {
             return Err(format!("{} is a dependency and not among its packages", shown(name)));
         }
-        let mut targets = Vec::new();
         for index in &found {
             // Of several versions each is for its fork; where the dependency names one, its own marker says when.
             let forks = if found.len() > 1 {
@@ -254,23 +305,51 @@ impl<'t> Graph<'t> {
             } else {
                 Vec::new()
             };
-            let ways: Vec<Way> = if forks.is_empty() {
-                vec![way.clone()]
+            let forks = if forks.is_empty() {
+                vec![None]
             } else {
-                let of_fork = |fork: &&str| way.iter().cloned().chain([(*fork).to_owned()]).collect();
-                forks.iter().map(of_fork).collect()
+                forks.into_iter().map(Some).collect()
             };
-            for way in ways {
-                targets.push(((*index, None), way.clone()));
-                targets.extend(extras.iter().map(|extra| ((*index, Some(*extra)), way.clone())));
+            for fork in forks {
+                let mut way = way.clone();
+                if let Some(fork) = fork {
+                    way.insert(short(name, fork)?);
+                }
+                for extra in &extras {
+                    open.push((*index, Some(*extra)), way.clone())?;
+                }
+                open.push((*index, None), way)?;
             }
         }
-        Ok(targets)
+        Ok(())
     }
 }
 
+/// A marker of an edge or a fork. Errors: it is too long.
+fn short<'t>(name: &str, marker: &'t str) -> Result<&'t str, String> {
+    if marker.len() > MAX_MARKER_BYTES {
+        let bytes = marker.len();
+        return Err(format!(
+            "{}: a marker of it has {bytes} bytes, more than {MAX_MARKER_BYTES}",
+            shown(name)
+        ));
+    }
+    Ok(marker)
+}
+
+/// Errors: the ways to a package are too many, or too long.
+fn bounded<T: AsRef<str>>(name: &str, ways: &Ways<T>) -> Result<(), String> {
+    let markers = ways.iter().flatten();
+    let bytes: usize = markers.map(|marker| marker.as_ref().len()).sum();
+    let is_long = ways.iter().any(|way| way.len() > MAX_MARKERS);
+    if ways.len() > MAX_WAYS || is_long || bytes > MAX_WAYS_BYTES {
+        return Err(format!("{}: its markers combine in too many ways", shown(name)));
+    }
+    Ok(())
+}
+
 /// Adds a way unless one with fewer markers is there, which makes it superfluous; `false`: it is.
-fn absorb(ways: &mut BTreeSet<Way>, way: Way) -> bool {
+fn absorb<T: Ord>(ways: &mut Ways<T>, way: BTreeSet<T>) -> bool {
     if ways.iter().any(|known| known.is_subset(&way)) {
         return false;
     }
@@ -279,13 +358,13 @@ fn absorb(ways: &mut BTreeSet<Way>, way: Way) -> bool {
 }
 
 /// One package as a line of a lock; `None`: it is for other systems.
-fn line(package: &Table, ways: &BTreeSet<Way>) -> Result<Option<crate::requirements_txt::Line>, String> {
+fn line(package: &Table, ways: &Ways<String>) -> Result<Option<crate::requirements_txt::Line>, String> {
     let mut entry = Table::new();
     for key in ["name", "version", "sdist"] {
         entry.extend(package.get(key).map(|value| (key.to_owned(), value.clone())));
     }
     if ways.iter().all(|way| !way.is_empty()) {
-        let all = |way: &Way| {
+        let all = |way: &BTreeSet<String>| {
             let parts: Vec<String> = way.iter().map(|marker| format!("({marker})")).collect();
             parts.join(" and ")
         };
@@ -351,148 +430,5 @@ fn texts<'t>(table: &'t Table, key: &str) -> Result<Vec<&'t str>, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::declare::declare;
-    use crate::fixture::files;
-
-    const SCRIPT: &str = "# /// script\n# dependencies = [\"a>=1\", \"b[x]\"]\n# ///\n";
-
-    fn package(name: &str, version: &str, rest: &str) -> String {
-        let hash = "a".repeat(64);
-        format!(
-            "[[package]]\nname = \"{name}\"\nversion = \"{version}\"\nsource = {{ registry = \"https://i.example/simple\" }}\n\
-             wheels = [{{ url = \"https://i.example/{name}-{version}-py3-none-any.whl\", hash = \"sha256:{hash}\", size = 1 }}]\n{rest}\n"
-        )
-    }
-
-    fn lock(requirements: &str, packages: &[String]) -> String {
-        let packages = packages.concat();
-        format!(
-            "version = 1\nrevision = 3\nrequires-python = \">=3.9\"\n\n[manifest]\nrequirements = [{requirements}]\n\n{packages}"
-        )
-    }
-
-    fn shown_lock(text: &str) -> Result<Vec<String>, String> {
-        let declared = declare(&files(&[("scripts/t.py", SCRIPT), ("scripts/t.py.lock", text)]), None);
-        match declared.findings.first() {
-            Some(finding) => Err(finding.to_string()),
-            None => Ok(declared.lock.unwrap().pins().iter().map(ToString::to_string).collect()),
-        }
-    }
-
-    #[test]
-    fn what_the_script_asks_for_is_installed_in_the_versions_of_its_lock() {
-        let text = lock(
-            "{ name = \"a\", specifier = \">=1\" }, { name = \"b\", extras = [\"x\"] }",
-            &[
-                package(
-                    "a",
-                    "1.2",
-                    "dependencies = [{ name = \"c\" }, { name = \"win\", marker = \"sys_platform == 'win32'\" }, \
-                     { name = \"old\", marker = \"python_full_version < '3.11'\" }]",
-                ),
-                package(
-                    "b",
-                    "2",
-                    "dependencies = [{ name = \"a\" }]\n[package.optional-dependencies]\nx = [{ name = \"d\", version = \"3\" }]\n\
-                     y = [{ name = \"unasked\" }]",
-                ),
-                package("c", "1", "dependencies = [{ name = \"a\" }]"),
-                package("d", "2", "resolution-markers = [\"python_full_version < '3.10'\"]"),
-                package("d", "3", "resolution-markers = [\"python_full_version >= '3.10'\"]"),
-                package("old", "1", ""),
-                package("unasked", "1", ""),
-                package("win", "1", ""),
-            ],
-        );
-        let shown = shown_lock(&text).unwrap();
-        let names: Vec<&str> = shown.iter().map(|line| line.split(' ').next().unwrap()).collect();
-        assert_eq!(names, ["a==1.2", "b==2", "c==1", "d==3", "old==1"], "{shown:?}");
-        assert!(
-            shown[4].contains("python_full_version <") && shown[4].contains("3.11"),
-            "{shown:?}"
-        );
-        // Without a version every fork is meant, each under its markers.
-        let forked = text.replace("{ name = \"d\", version = \"3\" }", "{ name = \"d\" }");
-        let shown = shown_lock(&forked).unwrap();
-        assert_eq!(
-            shown.iter().filter(|line| line.starts_with("d==")).count(),
-            2,
-            "{shown:?}"
-        );
-        assert!(
-            shown
-                .iter()
-                .filter(|line| line.starts_with("d=="))
-                .all(|line| line.contains(';')),
-            "{shown:?}"
-        );
-    }
-
-    #[test]
-    fn a_lock_that_cannot_be_followed_is_refused_with_the_reason() {
-        let a = package("a", "1.2", "");
-        let b = package("b", "2", "");
-        let asks = "{ name = \"a\" }, { name = \"b\" }";
-        let good = lock(asks, &[a.clone(), b.clone()]);
-        assert_eq!(shown_lock(&good).unwrap(), ["a==1.2", "b==2"]);
-        for (text, part) in [
-            (
-                good.replace("version = 1\n", "version = 2\n"),
-                "scripts/t.py.lock: it has version 2 of uv's format",
-            ),
-            (String::new(), "it is no lock of uv"),
-            ("[".to_owned(), "not valid TOML"),
-            (good.replace("registry =", "git ="), "\"a\" comes from \"git\""),
-            (good.replace("wheels", "no-wheels"), "has no wheels"),
-            (
-                good.replace("\", size", "\", other").replace("hash =", "mash ="),
-                "no hash of SHA-256",
-            ),
-            (
-                lock("{ name = \"a\" }", &[a.clone()]),
-                "b is declared but not in the lock (lock the script again",
-            ),
-            (lock(asks, &[a]), "\"b\" is a dependency and not among its packages"),
-        ] {
-            let said = shown_lock(&text).unwrap_err();
-            assert!(said.contains(part), "{part}: {said}");
-        }
-    }
-
-    #[test]
-    fn locks_of_several_scripts_are_one_where_they_agree_and_none_where_one_is_missing() {
-        let asks = "{ name = \"a\" }, { name = \"b\" }";
-        let one = lock(asks, &[package("a", "1.2", ""), package("b", "2", "")]);
-        let other = one.replace("1.2", "1.3");
-        let of = |list: &[(&str, &str)]| declare(&files(list), None);
-        let same = of(&[
-            ("s.py", SCRIPT),
-            ("s.py.lock", &one),
-            ("t.py", SCRIPT),
-            ("t.py.lock", &one),
-        ]);
-        assert_eq!((same.findings.len(), same.lock.unwrap().packages().len()), (0, 2));
-        let differ = of(&[
-            ("s.py", SCRIPT),
-            ("s.py.lock", &one),
-            ("t.py", SCRIPT),
-            ("t.py.lock", &other),
-        ]);
-        assert!(differ.is_refused());
-        assert!(
-            differ.findings[0]
-                .text
-                .contains("a 1.3 here and 1.2 in s.py.lock conflict"),
-            "{differ:?}"
-        );
-        let missing = of(&[("s.py", SCRIPT), ("s.py.lock", &one), ("t.py", SCRIPT)]);
-        assert_eq!((missing.lock, missing.findings.len()), (None, 1));
-        // The skill's own lock counts before those of scripts.
-        let hash = "a".repeat(64);
-        let own = format!("a==9 --hash=sha256:{hash}\nb==9 --hash=sha256:{hash}\n");
-        let both = of(&[("s.py", SCRIPT), ("s.py.lock", &one), ("requirements.lock", &own)]);
-        assert_eq!(both.lock.unwrap().packages()[0].1, "9");
-        assert!(both.findings[0].text.contains("its versions do not count"));
-    }
-}
+#[path = "uv_lock_tests.rs"]
+mod tests;

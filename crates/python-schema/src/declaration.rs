@@ -10,6 +10,7 @@ const NO_DESCRIPTION: &str = "No description.";
 
 /// The declaration of a function as a tool.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one function")]
 pub struct ToolDeclaration {
     /// Name for the model; the function's name unless the decorator gives one.
     pub name: String,

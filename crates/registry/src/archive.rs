@@ -12,6 +12,9 @@ use crate::upload::BadArchive;
 const UNPACKED_MAX_BYTES: u64 = 64 << 20;
 /// Entries of all kinds: a skill holds 2,000 files, and an archive may hold several.
 const ENTRIES_MAX: usize = 10_000;
+/// Signatures of a zip's directory: the library reads all of it before an entry can be counted, a header or a candidate for its end at
+/// each of them. More than entries, since a file may hold them too: a zip within a skill.
+const SIGNATURES_MAX: usize = ENTRIES_MAX + 10_000;
 /// Owner's execute bit.
 pub const OWNER_EXECUTE: u32 = 0o100;
 
@@ -34,16 +37,40 @@ fn too_large(message: String) -> BadArchive {
     }
 }
 
+fn too_many() -> BadArchive {
+    too_large(format!(
+        "more than {ENTRIES_MAX} entries; leave out what the skill does not need"
+    ))
+}
+
 /// Collects the files of an archive within the bounds. Paths that leave the folder are refused, never skipped: what is served must
 /// be what was reviewed. Left out is what macOS adds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Unpacked {
     files: Files,
     entries: usize,
     bytes: u64,
+    /// Bytes of all files together.
+    most: u64,
+}
+
+impl Default for Unpacked {
+    fn default() -> Self {
+        Self::within(UNPACKED_MAX_BYTES)
+    }
 }
 
 impl Unpacked {
+    /// With this bound on the bytes of all files together.
+    fn within(most: u64) -> Self {
+        Self {
+            files: Files::new(),
+            entries: 0,
+            bytes: 0,
+            most,
+        }
+    }
+
     /// Counts an entry of any kind.
     ///
     /// # Errors
@@ -52,9 +79,7 @@ impl Unpacked {
     pub fn entry(&mut self) -> Result<(), BadArchive> {
         self.entries += 1;
         if self.entries > ENTRIES_MAX {
-            return Err(too_large(format!(
-                "more than {ENTRIES_MAX} entries; leave out what the skill does not need"
-            )));
+            return Err(too_many());
         }
         Ok(())
     }
@@ -70,7 +95,7 @@ impl Unpacked {
         if is_of_macos(path) {
             return Ok(());
         }
-        let room = UNPACKED_MAX_BYTES - self.bytes;
+        let room = self.most - self.bytes;
         // Room for all of it at once: growing by doubling would hold it twice.
         let mut bytes = Vec::with_capacity(usize::try_from(size.min(room)).unwrap_or_default());
         content
@@ -81,7 +106,7 @@ impl Unpacked {
         if length > room {
             return Err(too_large(format!(
                 "more than {} MiB unpacked (at {path:?}); leave out what the skill does not need",
-                UNPACKED_MAX_BYTES >> 20
+                self.most >> 20
             )));
         }
         self.bytes += length;
@@ -116,12 +141,21 @@ fn is_of_macos(path: &str) -> bool {
 ///
 /// Bytes that are no zip, and those of [`Unpacked`].
 pub fn unzip(bytes: &[u8]) -> Result<Files, BadArchive> {
+    unzip_within(bytes, UNPACKED_MAX_BYTES)
+}
+
+/// As [`unzip`], with this bound on the bytes of all files together.
+pub(crate) fn unzip_within(bytes: &[u8], most: u64) -> Result<Files, BadArchive> {
+    let is_signature = |four: &&[u8]| matches!(*four, b"PK\x01\x02" | b"PK\x06\x06");
+    if bytes.windows(4).filter(is_signature).nth(SIGNATURES_MAX).is_some() {
+        return Err(too_many());
+    }
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| bad(format!("broken zip: {error}")))?;
     // The library keeps the last of two, other readers the first.
     if archive.has_duplicate_names() {
         return Err(bad("an entry of the zip appears twice"));
     }
-    let mut unpacked = Unpacked::default();
+    let mut unpacked = Unpacked::within(most);
     for number in 0..archive.len() {
         let mut entry = archive
             .by_index(number)

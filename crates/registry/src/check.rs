@@ -3,12 +3,12 @@
 
 use knack_skill::model::{ActivationMode, Skill, SkillRef, UPLOADS, Upload};
 use knack_skill::problem::{Problem, Profile};
-use knack_skill::tree::DOCUMENT_NAMES;
+use knack_skill::tree::{DOCUMENT_NAMES, MAX_FOLDER_BYTES};
 use knack_skill::{LoadInput, SpecOverrides, load};
 
 use crate::Files;
 use crate::answer::Refusal;
-use crate::archive::unzip;
+use crate::archive::unzip_within;
 use crate::draft::Draft;
 use crate::mode::Mode;
 use crate::model::{SkillEntry, Version};
@@ -61,7 +61,7 @@ pub(crate) fn check(folder: &str, files: Files, profile: Profile) -> Result<Draf
 ///
 /// What is wrong with it, for its sender.
 pub fn attached_skill(name: &str, zip: &[u8]) -> Result<Skill, String> {
-    let files = unzip(zip).map_err(|bad| bad.message)?;
+    let files = unzip_within(zip, MAX_FOLDER_BYTES as u64).map_err(|bad| bad.message)?;
     let is_content = files.contains_key(DOCUMENT_NAMES[0]);
     let folder = if is_content {
         folder_of(name.to_owned(), files)

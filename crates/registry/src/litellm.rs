@@ -13,6 +13,7 @@ use knack_skill::problem::Profile;
 use knack_skill::search::SearchIndex;
 use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 pub use fields::LiteLlmFields;
 pub(crate) use fields::{LITELLM_PREFIX, shown_id};
@@ -98,7 +99,13 @@ pub(crate) async fn call(
         LiteLlm::List => {
             let wanted = ListQuery::read(query)?;
             let entries = all(store, owner).await.map_err(|error| refused(error, ""))?;
-            wanted.answer(&entries)
+            let _permit = match &wanted.search {
+                Some(_) => SEARCHES.acquire().await.ok(),
+                None => None,
+            };
+            // An index of thousands of skills takes a while.
+            let answer = tokio::task::spawn_blocking(move || wanted.answer(&entries)).await;
+            answer.map_err(|error| refused(StoreError::Failed(error.to_string()), ""))?
         }
         LiteLlm::Get(id) => {
             let entry = store.get(owner, &of_shown(&id)).await;
@@ -222,6 +229,11 @@ fn name_of(title: &str) -> String {
     format!("{name}-{}", &digest[..NAME_DIGITS])
 }
 
+/// Searches at one time: each makes an index of all skills of its caller.
+static SEARCHES: Semaphore = Semaphore::const_new(1);
+/// Bytes of a description that are searched, which is the most that SKILL.md may have: one of LiteLLM's may be longer.
+const SEARCHED_BYTES: usize = 1_024;
+
 /// The parameters of a list.
 #[derive(Debug, PartialEq, Eq)]
 struct ListQuery {
@@ -261,6 +273,7 @@ impl ListQuery {
             let documents = entries.iter().map(|entry| {
                 let version = entry.served().or_else(|| entry.latest());
                 let description = version.map_or("", |version| version.description.as_str());
+                let description = &description[..description.floor_char_boundary(SEARCHED_BYTES)];
                 (entry.title.as_deref().unwrap_or(&entry.name), description)
             });
             let closest = SearchIndex::build(documents).closest(text, *most);

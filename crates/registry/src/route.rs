@@ -93,12 +93,14 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
     if before.ends_with(&["api"]) {
         return Some(ApiCall::OmniRoute(OmniRoute::of(method, rest)));
     }
-    let is_archive = matches!(rest, [id, ARCHIVE] if id.starts_with(ID_PREFIX));
+    let foreign = |pair: (String, String)| pair.0 == PROVIDER || (pair.0 == "source" && pair.1 != "custom");
+    let is_archive = *method == Method::GET
+        && matches!(rest, [id, ARCHIVE] if id.starts_with(ID_PREFIX))
+        && !parameters(query).any(foreign);
     let is_entry = is_archive || rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
     if is_entry || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
         return Some(ApiCall::LiteLlm(LiteLlm::of(method, rest)));
     }
-    let foreign = |pair: (String, String)| pair.0 == PROVIDER || (pair.0 == "source" && pair.1 != "custom");
     if parameters(query).any(foreign) || rest.first().is_some_and(|id| !id.starts_with(ID_PREFIX)) {
         return None;
     }

@@ -250,6 +250,7 @@ pub struct RequestFields {
 /// A tool by which a client asks its provider to run programs: Responses `shell` in a container of the provider's,
 /// Messages `code_execution_*`, Gemini `codeExecution`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one tool")]
 pub struct CodeTool {
     /// Its name, which is its entry in [`RequestFields::client_tools`], where that has tools of the provider.
     pub name: String,

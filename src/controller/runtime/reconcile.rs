@@ -60,7 +60,8 @@ pub(in super::super) async fn reconcile(
 #[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
 pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerError, context: Arc<Context>) -> Action {
     let uid = watched.uid().unwrap_or_default();
-    let pause = context.memory.retry_after(&uid);
+    // The fence is looked for meanwhile, too.
+    let pause = context.memory.retry_after(&uid).min(FENCE_LOOK);
     warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
 }

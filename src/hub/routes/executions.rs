@@ -23,6 +23,7 @@ use crate::hub::admission::{self, Admission, MountedSkill};
 use crate::hub::artifacts::ArtifactError;
 use crate::hub::auth::{Caller, GrantedCaller};
 use crate::hub::body::no_room;
+use crate::hub::start::starting;
 use crate::hub::trace::ExecutionTrace;
 use crate::jobs::{Event, JobExecutor, JobRequest};
 use crate::selection::{Rejection, Revision, Scope};
@@ -209,6 +210,10 @@ fn executor(state: &HubState, granted: &GrantedCaller) -> Result<Arc<JobExecutor
         .retry_after(WAITS_FOR_A_PERSON));
     }
     let fences = state.shared.read(|cluster_state| Arc::clone(&cluster_state.fences));
+    // Where the hub may not read them they are never known: the controller's word counts then.
+    if state.start.waiting_for().is_some() && !fences.is_known(&granted.name.namespace) {
+        return Err(starting());
+    }
     state.executors.serving(&granted.runtime, &fences).map_err(|stop| {
         // The controller judges an edit within a second; a suspension need not be faster.
         unavailable(stop.why).retry_after(if stop.is_suspended { WAITS_FOR_A_PERSON } else { 1 })

@@ -28,7 +28,7 @@ pub(crate) const NPMRC_VARIABLE: &str = "KNACK_NPMRC";
 const VARIABLES: [&str; 3] = [NPM_INDEX_VARIABLE, "npm_config_registry", NPMRC_VARIABLE];
 
 /// The index where none is named.
-const DEFAULT: &str = "https://registry.npmjs.org/";
+pub(super) const DEFAULT: &str = "https://registry.npmjs.org/";
 
 /// Largest file of a package, packed: four times the largest that holds a program (32 MiB).
 const FILE_MAX_BYTES: u64 = 128 << 20;

@@ -9,5 +9,5 @@ mod unpack;
 pub use index::NpmIndex;
 pub(crate) use index::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 pub(super) use install::{Machine, install};
-pub(super) use npm::package_json;
+pub(super) use npm::{chosen_by_npm, package_json};
 pub use npm::{find_npm, lock_of_npm};

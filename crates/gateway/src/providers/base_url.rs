@@ -41,10 +41,15 @@ impl BaseUrl {
         Ok(Self { server, prefix })
     }
 
-    /// Whether it leads to a gateway that listens here: a request would come back.
+    /// Whether it leads to a gateway that listens here: a request would come back. Two addresses of this machine with one port may be
+    /// of two servers.
     pub(crate) fn leads_to(&self, listen: SocketAddr) -> bool {
-        let listens_here = listen.ip().is_loopback() || listen.ip().is_unspecified();
-        listens_here && hop::is_local(&self.server) && self.server.port_or_known_default() == Some(listen.port())
+        let own = listen.ip().to_canonical();
+        let is_own = match hop::address(&self.server) {
+            Some(address) if !address.is_unspecified() && !own.is_unspecified() => address == own,
+            _ => (own.is_loopback() || own.is_unspecified()) && hop::is_local(&self.server),
+        };
+        is_own && self.server.port_or_known_default() == Some(listen.port())
     }
 
     /// The address of a request. A base that already ends in `/v1` (as the OpenAI SDK's base URLs do) does not get a second
@@ -150,6 +155,33 @@ mod tests {
             other.join(Api::Anthropic, "/v1/messages").as_str(),
             "http://a/v1/account/gw/anthropic/v1/messages"
         );
+    }
+
+    #[test]
+    fn a_base_that_leads_back_is_known_by_address_and_port() {
+        for (base, listen, expected) in [
+            ("http://127.0.0.1:8080/v1", "127.0.0.1:8080", true),
+            ("http://127.0.0.1:8081", "127.0.0.1:8080", false),
+            ("http://127.0.0.2:8080", "127.0.0.1:8080", false),
+            ("http://127.0.0.2:8080", "0.0.0.0:8080", true),
+            ("http://127.0.0.2:8080", "[::]:8080", true),
+            ("http://localhost:8080", "127.0.0.1:8080", true),
+            ("http://localhost:8080", "127.0.0.2:8080", true),
+            ("http://localhost:8080", "[::1]:8080", true),
+            ("http://0.0.0.0:8080", "127.0.0.1:8080", true),
+            ("http://[::1]:8080", "[::1]:8080", true),
+            ("http://[::1]:8080", "127.0.0.1:8080", false),
+            ("http://[::ffff:127.0.0.1]:8080", "127.0.0.1:8080", true),
+            ("http://127.0.0.1", "127.0.0.1:80", true),
+            ("https://localhost", "127.0.0.1:443", true),
+            ("http://10.0.0.1:8080", "10.0.0.1:8080", true),
+            ("http://10.0.0.1:8080", "0.0.0.0:8080", false),
+            ("http://localhost:8080", "10.0.0.1:8080", false),
+            ("http://api.example:8080", "0.0.0.0:8080", false),
+        ] {
+            let leads = url(base).leads_to(listen.parse().unwrap());
+            assert_eq!(leads, expected, "{base} {listen}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which headers go from the client to the provider, and back.
 
 use http::{HeaderMap, HeaderValue, header};
+use knack_vocabulary::HEADER_HOP;
 
 /// Headers that carry a credential: hashed for identity, never logged. `api-key` is that of Azure OpenAI.
 pub const CREDENTIAL_HEADERS: [&str; 4] = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
@@ -30,13 +31,14 @@ const NOT_FORWARDED: [&str; 12] = [
     "accept-encoding",
 ];
 
-/// The client's headers as they go upstream. Bodies are requested uncompressed: the gateway reads them.
+/// The client's headers as they go upstream. Bodies are requested uncompressed: the gateway reads them. Of Knack's own headers the marks
+/// of gateways are kept, until it is known where the request goes.
 pub(crate) fn forward_request_headers(headers: &HeaderMap) -> HeaderMap {
     let mut out = HeaderMap::with_capacity(headers.len() + 1);
     let listed = connection_options(headers);
     for (name, value) in headers {
         let dropped = NOT_FORWARDED.contains(&name.as_str())
-            || name.as_str().starts_with("x-knack")
+            || (name.as_str().starts_with("x-knack") && name != HEADER_HOP)
             || listed.iter().any(|option| option == name.as_str());
         if !dropped {
             out.append(name, value.clone());
@@ -84,6 +86,8 @@ mod tests {
             ("x-private", "1"),
             ("content-length", "3"),
             ("x-knack-skills", "a"),
+            ("x-knack-via", "knack"),
+            ("x-knack-hop", "m"),
             ("anthropic-version", "2023-06-01"),
             ("authorization", "Bearer k"),
             ("accept-encoding", "gzip"),
@@ -94,7 +98,10 @@ mod tests {
         let out = forward_request_headers(&headers);
         let mut names: Vec<_> = out.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
-        assert_eq!(names, ["accept-encoding", "anthropic-version", "authorization"]);
+        assert_eq!(
+            names,
+            ["accept-encoding", "anthropic-version", "authorization", "x-knack-hop"]
+        );
         assert_eq!(out["accept-encoding"], "identity");
     }
 }

@@ -53,11 +53,10 @@ impl Api {
     /// The API of a request that is proxied untouched: decided by the headers its SDK always sends, then by the path and the
     /// query. A credential of one provider is never sent to another.
     ///
-    /// In LiteLLM's API of skills its client names the provider in the query, and has the header of none.
+    /// In LiteLLM's API of skills its client names the provider in the query, and has the header of none; where there is one, it
+    /// decides.
     pub(crate) fn of_request(uri: &Uri, headers: &HeaderMap) -> Self {
-        if let Some(named) = named_for_skills(uri) {
-            named
-        } else if headers.contains_key("anthropic-version") || has_key_of_anthropic(uri, headers) {
+        if headers.contains_key("anthropic-version") || has_key_of_anthropic(uri, headers) {
             Self::Anthropic
         } else if headers.keys().any(is_of_google)
             || is_path_of_google(uri.path())
@@ -65,7 +64,7 @@ impl Api {
         {
             Self::Gemini
         } else {
-            Self::OpenAi
+            named_for_skills(uri).unwrap_or(Self::OpenAi)
         }
     }
 }
@@ -97,10 +96,12 @@ fn is_of_google(name: &HeaderName) -> bool {
     name.as_str().starts_with("x-goog-")
 }
 
-/// Versions that only Google's API has, and models on Vertex AI, there under `v1` too.
+/// Versions that only Google's API has, models on Vertex AI, there under `v1` too, and the websockets of both.
 fn is_path_of_google(path: &str) -> bool {
     let mut segments = path.split('/');
-    segments.any(|segment| matches!(segment, "v1alpha" | "v1beta" | "v1beta1")) || path.contains("/publishers/google/")
+    segments.any(|segment| matches!(segment, "v1alpha" | "v1beta" | "v1beta1"))
+        || path.contains("/publishers/google/")
+        || path.contains("/ws/google.")
 }
 
 /// Whether the credential is in the query, as Google's API takes it.
@@ -145,7 +146,13 @@ mod tests {
             (
                 "/v1/skills?custom_llm_provider=openai",
                 "anthropic-version",
-                Api::OpenAi,
+                Api::Anthropic,
+            ),
+            ("/v1/skills?custom_llm_provider=openai", "x-api-key", Api::Anthropic),
+            (
+                "/v1/skills?custom_llm_provider=anthropic",
+                "x-goog-api-key",
+                Api::Gemini,
             ),
             ("/v1/skills?custom_llm_provider=azure", "authorization", Api::OpenAi),
             ("/v1/files?custom_llm_provider=anthropic", "authorization", Api::OpenAi),
@@ -158,6 +165,16 @@ mod tests {
             ),
             (
                 "/v1beta1/projects/p/locations/l/cachedContents",
+                "authorization",
+                Api::Gemini,
+            ),
+            (
+                "/ws/google.ai.generativelanguage.v1beta.GenerativeService.BidiGenerateContent",
+                "authorization",
+                Api::Gemini,
+            ),
+            (
+                "/ws/google.cloud.aiplatform.v1.LlmBidiService/BidiGenerateContent",
                 "authorization",
                 Api::Gemini,
             ),

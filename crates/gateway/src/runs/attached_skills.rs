@@ -37,8 +37,9 @@ pub(crate) fn read(
     }
     let (mut skills, mut bytes, mut files) = (Vec::<Skill>::new(), 0, 0);
     for one in attached {
-        // The archive, what is in it, and what was read before. What is larger than a skill may be is refused by its bounds.
-        if !room(bytes + one.bytes() + MAX_FOLDER_BYTES) {
+        // The archive, what is in it, and what was read before; a file is copied once when it is shared. What is larger than a skill
+        // may be is refused while it is unpacked.
+        if !room(bytes + one.bytes() + 2 * MAX_FOLDER_BYTES) {
             return Err(Fault::new(503, NO_MEMORY));
         }
         let skill = skill(&one).map_err(|why| refused(&one.name, &why))?;

@@ -42,6 +42,8 @@ use crate::state::Gateway;
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
 /// How often the catalog is looked at meanwhile.
 const SHOWN_CHECK: Duration = Duration::from_millis(50);
+/// Of the SDKs of OpenAI and Anthropic, which repeat a 503.
+const NO_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// Longest pause between two parts of an answer: the registry reads files of a skill at once.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Longest answer to a change that is read for the id in it: those with one have a few hundred bytes, and a description.
@@ -173,8 +175,8 @@ impl Relay {
                     change = Change::of(call, &bytes);
                     *response.body_mut() = Body::from(bytes);
                 }
-                Ok(Err(error)) => return unavailable(call, &error, parts),
-                Err(_) => return unavailable(call, &silence(), parts),
+                Ok(Err(error)) => return answer_lost(call, &error, parts),
+                Err(_) => return answer_lost(call, &silence(), parts),
             }
         } else {
             *response.body_mut() = Body::from_stream(parts_of(answer));
@@ -265,6 +267,20 @@ fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display, parts: &Parts) -> 
                 in a few seconds.";
     let after = RETRY_AFTER_SECONDS.parse().ok();
     deny(call, Denial::Unavailable, text.to_owned(), after, request_id).map(Body::from)
+}
+
+/// The answer to a change that the registry has made, and whose answer is lost: it must not be made again.
+fn answer_lost(call: &ApiCall, cause: &dyn std::fmt::Display, parts: &Parts) -> Response<Body> {
+    let request_id = RequestId::find(&parts.extensions);
+    let request_id = request_id.as_str();
+    tracing::warn!(request_id, %cause, "the registry made a change, and its answer is lost");
+    let text =
+        "The registry has made this change, and its answer was lost on the way; read the skill before you try again.";
+    let mut response = deny(call, Denial::Unavailable, text.to_owned(), None, request_id).map(Body::from);
+    response
+        .headers_mut()
+        .insert(NO_RETRY, HeaderValue::from_static("false"));
+    response
 }
 
 /// The headers that the registry reads.

@@ -227,8 +227,8 @@ fn without_lock(
                 file_of(&requirements.source),
                 0,
                 format!(
-                    "packages of Node are declared without {NODE_LOCK_FILE}: each laptop chooses versions of its own, and a cluster \
-                     installs none"
+                    "packages of Node are declared without {NODE_LOCK_FILE}: nothing is installed, unless npm has chosen versions for \
+                     knack skill packages --build on this laptop"
                 ),
                 "generate it with knack skill lock",
             ));
@@ -349,7 +349,7 @@ mod tests {
                 &list[..2],
                 None,
                 Some(
-                    "spec.packages.node: packages of Node are declared without package-lock.json: each laptop chooses versions of its own, and a cluster installs none (generate it with knack skill lock)",
+                    "spec.packages.node: packages of Node are declared without package-lock.json: nothing is installed, unless npm has chosen versions for knack skill packages --build on this laptop (generate it with knack skill lock)",
                 ),
             ),
             (

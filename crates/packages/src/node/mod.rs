@@ -5,7 +5,7 @@
 //! package-lock.json                                                                              what is installed, and where
 //! ```
 //!
-//! Nothing is installed without a lock: npm chooses versions, for `knack skill lock` and once for a skill without a lock on a laptop.
+//! Nothing is installed without a lock: npm chooses versions, for `knack skill lock` and, once, for `knack skill packages --build`.
 //! Builders of a cluster have no npm.
 
 mod declared;

@@ -60,13 +60,32 @@ pub(super) fn read(bytes: &[u8]) -> Result<PackageJson, Vec<Finding>> {
         }
     }
     dependencies.sort();
+    let overrides = value.get("overrides").filter(|value| !value.is_null());
+    if let Some(Err((kind, text))) = overrides.map(|overrides| check_overrides("overrides", overrides)) {
+        findings.push(finding(kind, format!("overrides: {text}"), help_of(kind)));
+    }
     if !findings.is_empty() {
         return Err(findings);
     }
     Ok(PackageJson {
         dependencies,
-        overrides: value.get("overrides").filter(|value| value.is_object()).cloned(),
+        overrides: overrides.filter(|value| value.is_object()).cloned(),
     })
+}
+
+/// Whether these choose versions and no other source: npm would fetch a URL, and run git. `name` is that of the package they are for.
+fn check_overrides(name: &str, overrides: &Value) -> Result<(), (FindingKind, String)> {
+    match overrides {
+        // The range of a dependency, which is checked there.
+        Value::String(range) if range.starts_with('$') => Ok(()),
+        Value::String(range) => Dependency::of(name, range).map(drop),
+        Value::Object(members) => members.iter().try_for_each(|(key, inner)| {
+            // `.` is the package itself, and `name@range` those of its versions.
+            let of = Dependency::parse(key);
+            check_overrides(of.as_ref().map_or(name, |of| of.name.as_str()), inner)
+        }),
+        _ => Err((FindingKind::Metadata, "must be ranges".to_owned())),
+    }
 }
 
 /// The help for a dependency that cannot be used.
@@ -93,6 +112,50 @@ mod tests {
         assert_eq!(shown, ["@s/a *", "docx ^9"]);
         assert!(found.overrides.is_some());
         assert_eq!(read(b"{}").unwrap(), PackageJson::default());
+    }
+
+    #[test]
+    fn overrides_choose_versions_and_no_other_source() {
+        let of = |overrides: &str| read(format!("{{\"overrides\": {overrides}}}").as_bytes());
+        for overrides in [
+            "null",
+            "{}",
+            "{\"a\": \"^1\", \"b@^2\": {\".\": \"2.1\", \"c\": \"$c\"}, \"d\": \"npm:@s/e@1\"}",
+        ] {
+            assert!(of(overrides).is_ok(), "{overrides}");
+        }
+        for (overrides, kind, part) in [
+            (
+                "{\"dep\": \"http://127.0.0.1:1/evil.tgz\"}",
+                FindingKind::UrlRequirement,
+                "overrides: dep comes from \"http:",
+            ),
+            (
+                "{\"a\": {\"@s/b@^1\": {\".\": \"git+http://h/x.git\"}}}",
+                FindingKind::UrlRequirement,
+                "overrides: @s/b comes from \"git+http:",
+            ),
+            (
+                "{\"a\": \"1\", \"b\": \"u/x\"}",
+                FindingKind::UrlRequirement,
+                "overrides: b comes from",
+            ),
+            (
+                "{\"a\": \"file:../x\"}",
+                FindingKind::UrlRequirement,
+                "overrides: a comes from",
+            ),
+            ("{\"a\": 1}", FindingKind::Metadata, "overrides: must be ranges"),
+            (
+                "[\"git+http://h/x.git\"]",
+                FindingKind::Metadata,
+                "overrides: must be ranges",
+            ),
+        ] {
+            let findings = of(overrides).unwrap_err();
+            assert_eq!(findings[0].kind, kind, "{overrides}");
+            assert!(findings[0].text.contains(part), "{overrides}: {findings:?}");
+        }
     }
 
     #[test]

@@ -57,15 +57,25 @@ pub(super) async fn read_request(
     let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
     let container = named.container.as_ref();
     let attached = container.map_or_else(Vec::new, |one| named::of_container(&one.skills, route.format));
-    let attaches = route.format == Format::Responses && memchr::memmem::find(&bytes, b"\"inline\"").is_some();
     // A small zip may have a lot in it.
-    let work = if attaches { usize::MAX } else { bytes.len() };
+    let work = if may_attach(route.format, &bytes) {
+        usize::MAX
+    } else {
+        bytes.len()
+    };
     aside(work, move || {
         let request = knack_wire::Request::parse(route, bytes)?;
         let origin = (header, run_of, via, attached);
         prepare(request, origin, &snapshot, (&gateway, names_files, counted))
     })
     .await
+}
+
+/// Whether a body may have whole skills, which are entries of the type `inline`.
+fn may_attach(format: Format, body: &[u8]) -> bool {
+    let has = |text: &[u8]| memchr::memmem::find(body, text).is_some();
+    // The word may be written with escapes. Those of its letters all begin so, and no client writes others.
+    format == Format::Responses && (has(b"\"inline\"") || has(b"\\u006"))
 }
 
 fn prepare(
@@ -157,13 +167,11 @@ fn prepare(
 
 /// Takes so many bytes of memory in all. False: there is no room.
 fn hold(gateway: &Gateway, counted: KeyedHash, held: &mut Option<Holding>, bytes: usize) -> bool {
-    match held {
-        Some(holding) => holding.grow_to(bytes).is_ok(),
-        None => {
-            *held = gateway.requests.hold(&counted, bytes).ok();
-            held.is_some()
-        }
+    if let Some(holding) = held {
+        return holding.grow_to(bytes).is_ok();
     }
+    *held = gateway.requests.hold(&counted, bytes).ok();
+    held.is_some()
 }
 
 /// Whether hidden turns are put back into this request. A choice of no tools injects nothing, and still needs its history
@@ -187,4 +195,23 @@ fn skills_header(headers: &HeaderMap) -> Result<Option<String>, Fault> {
         )
     })?;
     Ok((!values.is_empty()).then(|| values.join(",")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_skill_is_found_however_its_type_is_written() {
+        for (format, body, expected) in [
+            (Format::Responses, r#"{"type":"inline"}"#, true),
+            (Format::Responses, r#"{"type":"\u0069nline"}"#, true),
+            (Format::Responses, r#"{"type":"inl\u0069n\u0065"}"#, true),
+            (Format::Responses, r#"{"type":"i\u006Eline"}"#, true),
+            (Format::Responses, r#"{"input":"inline caf\u00e9"}"#, false),
+            (Format::Chat, r#"{"type":"inline"}"#, false),
+        ] {
+            assert_eq!(may_attach(format, body.as_bytes()), expected, "{body}");
+        }
+    }
 }
