@@ -13,6 +13,7 @@
     reason = "a benchmark program"
 )]
 
+#[expect(dead_code, reason = "the tests ask for more of it")]
 #[path = "../tests/packages/index.rs"]
 mod index;
 #[path = "support/once.rs"]

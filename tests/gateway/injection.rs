@@ -465,7 +465,7 @@ async fn an_answer_without_skills_says_why_in_its_header() {
         }
         match row.0 {
             Format::Chat => {
-                refused["functions"] = json!([{"name": "f", "parameters": {"type": "object", "properties": {}}}])
+                refused["functions"] = json!([{"name": "f", "parameters": {"type": "object", "properties": {}}}]);
             }
             Format::Messages => refused["tool_choice"] = json!({"type": "none"}),
             Format::Responses => refused["background"] = json!(true),

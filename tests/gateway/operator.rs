@@ -66,21 +66,14 @@ async fn raw(knack: &Running, line: &str, headers: &str) -> String {
 #[tokio::test]
 async fn with_the_operators_key_only_models_are_asked_and_the_rest_is_refused_by_name() {
     let (knack, seen) = gateway(Some("sk-operator")).await;
+    let claude = "anthropic-version: 2023-06-01\r\n";
     for (line, headers, shape) in [
         ("GET /v1/files", "", "\"error\":{\"message\":"),
         ("DELETE /v1/files/file-1", "", "\"error\":{\"message\":"),
         ("GET /v1/responses/resp-1", "", "\"error\":{\"message\":"),
         ("GET /v1/batches", "", "\"error\":{\"message\":"),
-        (
-            "GET /v1/messages/batches",
-            "anthropic-version: 2023-06-01\r\n",
-            "\"type\":\"error\"",
-        ),
-        (
-            "GET /v1/files",
-            "anthropic-version: 2023-06-01\r\n",
-            "\"type\":\"error\"",
-        ),
+        ("GET /v1/messages/batches", claude, "\"type\":\"error\""),
+        ("GET /v1/files", claude, "\"type\":\"error\""),
         ("GET /v1beta/cachedContents", "x-goog-api-key: k\r\n", "\"error\":{"),
         (
             "GET /v1beta/models/g/operations",
@@ -92,11 +85,7 @@ async fn with_the_operators_key_only_models_are_asked_and_the_rest_is_refused_by
             "x-goog-api-key: k\r\n",
             "\"error\":{",
         ),
-        (
-            "GET /v1/models/claude/more",
-            "anthropic-version: 2023-06-01\r\n",
-            "\"type\":\"error\"",
-        ),
+        ("GET /v1/models/claude/more", claude, "\"type\":\"error\""),
         (
             "POST /other/v1/chat/completions",
             "content-length: 0\r\n",
