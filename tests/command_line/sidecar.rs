@@ -121,7 +121,8 @@ async fn nothing_is_sent_for_an_api_whose_base_url_cannot_be_read() {
 async fn nothing_is_sent_to_an_upstream_that_is_the_sidecar_itself() {
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
-    for host in ["127.0.0.1", "LOCALHOST", "[::1]", "0.0.0.0", "127.0.0.2"] {
+    // Another address of the machine is another server.
+    for host in ["127.0.0.1", "LOCALHOST", "0.0.0.0"] {
         let upstream = format!("http://{host}:{port}/anthropic");
         let settings = [
             ("KNACK_LISTEN", listen.as_str()),
