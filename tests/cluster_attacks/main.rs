@@ -102,11 +102,12 @@ async fn execute(runtime: &pods::Runtime, words: &[&str], timeout: Duration) -> 
 }
 
 /// What the code inside knows. The runner is PID 1; none of the other targets is in the pod: no second process, no file of
-/// its own uid outside the run, no token, no setuid program. Those cells say ENOENT, which is the answer of the pod.
+/// its own uid outside the run, no token, no setuid program. Those cells say ENOENT, which is the answer of the pod. `/tmp` is a
+/// folder of the run, so what is outside is another one.
 fn targets() -> serde_json::Value {
     json!({
         "v4": outside::V4, "v6": "2001:db8::1", "victim": 1, "runner": 1, "victim_address": 4096, "peer": 1,
-        "unix_path": "/tmp/victim.sock", "unix_abstract": "knack-attack-victim", "outside": "/tmp", "link_source": "/etc/passwd",
+        "unix_path": "/tmp/victim.sock", "unix_abstract": "knack-attack-victim", "outside": "/etc", "link_source": "/etc/passwd",
         "token": "/var/run/secrets/kubernetes.io/serviceaccount/token", "setuid_id": "/usr/bin/id", "mounted": "/work",
         "readable": "/usr/bin/python3",
         "program": "/usr/bin/python3", "statted": "/etc/passwd",
