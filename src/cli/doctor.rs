@@ -65,7 +65,7 @@ pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
         Uv::find().map(|uv| uv.path().display().to_string()),
     ));
     checks.push(check(
-        "npm, which chooses versions of packages of Node that have no lock",
+        "npm, for knack skill lock and knack skill packages --build",
         find_npm().map(|path| path.display().to_string()),
     ));
     checks.push(check(

@@ -98,6 +98,12 @@ async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyh
     };
     let names: Vec<&str> = requirements.dependencies.iter().map(|one| one.name.as_str()).collect();
     terminal::note(&format!("choosing versions for {}", names.join(", ")));
+    let has_settings = std::env::home_dir().is_some_and(|home| home.join(".npmrc").is_file());
+    if has_settings && std::env::var_os("KNACK_NPMRC").is_none() {
+        terminal::note(
+            "~/.npmrc is not read: NPM_CONFIG_REGISTRY names the index, and KNACK_NPMRC a file with credentials",
+        );
+    }
     let (text, count) = lock_of_npm(&requirements, &BuildLimits::default(), roots, None).await?;
     let file = args.path.join(NODE_LOCK_FILE);
     whole_file::write(&file, text.as_bytes())

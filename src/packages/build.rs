@@ -161,7 +161,7 @@ impl Builder {
                 State::Refused,
                 format!(
                     "packages of Node are declared in {} without package-lock.json, and npm is not run for it here; write the lock \
-                     with knack skill lock",
+                     with knack skill lock, or let npm choose once with knack skill packages --build, and start again",
                     open.source
                 ),
             )),

@@ -28,7 +28,7 @@ def quote(amount: float, context: SkillContext) -> str:
     'Quotes.'
     left = sorted(name for name in os.environ if name.startswith('KNACK_CONFIG'))
     assert context.tool_configs == {'quote': context.config}
-    assert context.sandbox is None
+    assert callable(context.on_tool_output) and callable(context.on_artifact) and context.sandbox is None
     assert context.bot_id is None and context.chat_id is None and context.bot_models is None
     assert not hasattr(context, 'on_tool_outputs')
     return json.dumps([amount, context.config, left])

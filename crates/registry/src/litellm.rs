@@ -98,13 +98,17 @@ pub(crate) async fn call(
         }
         LiteLlm::List => {
             let wanted = ListQuery::read(query)?;
-            let entries = all(store, owner).await.map_err(|error| refused(error, ""))?;
-            let _permit = match &wanted.search {
+            let permit = match &wanted.search {
                 Some(_) => SEARCHES.acquire().await.ok(),
                 None => None,
             };
-            // An index of thousands of skills takes a while.
-            let answer = tokio::task::spawn_blocking(move || wanted.answer(&entries)).await;
+            let entries = all(store, owner).await.map_err(|error| refused(error, ""))?;
+            // An index of thousands of skills takes a while. The permit is given back when it ends, also for a caller that has left.
+            let answer = tokio::task::spawn_blocking(move || {
+                let _permit = permit;
+                wanted.answer(&entries)
+            });
+            let answer = answer.await;
             answer.map_err(|error| refused(StoreError::Failed(error.to_string()), ""))?
         }
         LiteLlm::Get(id) => {

@@ -73,6 +73,9 @@ pub(in crate::packages) async fn chosen_by_npm(
     let folder = new_folder()?;
     let address = Some(index.address());
     let ended = run(&[OsString::from("--version")], folder.path(), address, None, limits).await?;
+    if !ended.is_success {
+        return Err(BuildError::of_npm(&ended.stderr));
+    }
     if version(&ended.stdout).is_none_or(|version| version < CONFINED_SINCE) {
         let (major, minor, patch) = CONFINED_SINCE;
         let text = format!(

@@ -234,13 +234,13 @@ impl Upstreams {
         if let Some(key) = &base.key {
             replace_key(api, &mut headers, key);
         }
-        self.mark.put(&base.url.server, &mut headers);
         let url = if restricted {
             operator_key::strip(&mut headers);
             base.url.join(api, &operator_key::strip_query(path_and_query))
         } else {
             base.url.join(api, path_and_query)
         };
+        self.mark.put(&base.url.server, &mut headers);
         if self.knack.contains(&api) {
             headers.insert(HeaderName::from_static(HEADER_VIA), HeaderValue::from_static("knack"));
         }
