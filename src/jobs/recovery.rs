@@ -113,7 +113,8 @@ pub(super) async fn recover(
     // What an earlier owner ran before the oldest Job that is kept is unknown, and its ids may have been ahead of the clock.
     records.raise_floor(lease_notes::take_over(&launcher.cluster, resolved, now()).await);
     let seen = pods_by_job(&pods);
-    let past = past_of_jobs(launcher, resolved, &seen, settings.max_finished).await;
+    let jobs = list_jobs(launcher, resolved).await;
+    let past = past_of_jobs(jobs.as_deref(), &seen, settings.max_finished);
     refuse_past(records, &past);
     let open_until = Instant::now() + OPEN_PATIENCE;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
@@ -130,6 +131,7 @@ pub(super) async fn recover(
         ..Takeover::default()
     };
     takeover.kept.extend(past.jobs);
+    let jobs: BTreeSet<String> = jobs.into_iter().flatten().filter_map(|job| job.metadata.name).collect();
     while let Some(found) = found.next().await {
         takeover.take(&adoption, found).await;
     }
@@ -145,7 +147,7 @@ pub(super) async fn recover(
     tracing::info!(runtime = %resolved.reference(), known, idle = idle.len(), unknown, "took over the runtime");
     let refused = refused.into_iter().map(|facts| end_refused(launcher, facts));
     let mut ending: Vec<_> = futures::stream::iter(refused).buffer_unordered(READERS).collect().await;
-    let idle = idle.into_iter().map(|facts| end_idle(&adoption, &kept, facts));
+    let idle = idle.into_iter().map(|facts| end_idle(&adoption, &jobs, &kept, facts));
     let mut idle = futures::stream::iter(idle).buffer_unordered(READERS);
     while let Some(ended) = idle.next().await {
         ending.extend(ended);
@@ -281,14 +283,9 @@ fn judge(launcher: &Launcher, facts: PodFacts, journal: Journal) -> JournalConte
 
 /// The executions that the Jobs of earlier owners record. `pods` were listed before the Jobs: a Job may have been deleted since,
 /// with its pod.
-async fn past_of_jobs(
-    launcher: &Launcher,
-    resolved: &ResolvedRuntime,
-    pods: &BTreeMap<String, usize>,
-    kept: usize,
-) -> PastExecutions {
-    match list_jobs(launcher, resolved).await {
-        Ok(jobs) => PastExecutions::of(&jobs, pods, kept, now()),
+fn past_of_jobs(jobs: Result<&[Job], &kube::Error>, pods: &BTreeMap<String, usize>, kept: usize) -> PastExecutions {
+    match jobs {
+        Ok(jobs) => PastExecutions::of(jobs, pods, kept, now()),
         Err(error) => {
             tracing::error!(%error, "the Jobs of the last owner cannot be listed; rejecting unknown execution ids");
             PastExecutions {
@@ -450,8 +447,13 @@ async fn end_refused(launcher: &Launcher, facts: PodFacts) -> watch::Receiver<Po
 }
 
 /// Ends a pod that has run nothing; if it starts something at the last moment, that counts. Its Job goes with it, unless it is one
-/// of those that are `kept`. `None`: it is adopted.
-async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts) -> Option<watch::Receiver<PodState>> {
+/// of those that are `kept`. `jobs`: those that the takeover found. `None`: it is adopted.
+async fn end_idle(
+    adoption: &Adoption,
+    jobs: &BTreeSet<String>,
+    kept: &BTreeSet<String>,
+    facts: PodFacts,
+) -> Option<watch::Receiver<PodState>> {
     let Adoption { launcher, records, .. } = adoption;
     let pod = launcher.index.pod_ref(&facts);
     let state = pod.state.clone();
@@ -466,6 +468,8 @@ async fn end_idle(adoption: &Adoption, kept: &BTreeSet<String>, facts: PodFacts)
                 }
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
+                // The owner before was ending it: a pod whose Job it has deleted is given no run, and there was none.
+                JournalContent::Gone(_) | JournalContent::Unreadable(_) if !jobs.contains(&facts.job) => {}
                 JournalContent::Gone(_) | JournalContent::Unreadable(_) => {
                     tracing::warn!(pod = %facts.name, "cannot tell whether a terminated pod started a run; rejecting unknown execution ids");
                     records.raise_floor(now());

@@ -33,6 +33,8 @@ enum Log {
     Ended,
     /// Nothing ran; the content comes late.
     Slow,
+    /// Nothing ran, and the pod is gone after that is read.
+    Ending,
     /// The pod is gone by now.
     Gone,
 }
@@ -212,6 +214,10 @@ async fn log(fake_cluster: &FakeCluster, name: &str) -> Response {
             };
             Body::from_stream(futures::stream::once(late)).into_response()
         }
+        Some(Log::Ending) => {
+            lock(&fake_cluster.pods).insert(name.to_owned(), Log::Gone);
+            "\n".into_response()
+        }
         Some(Log::Gone) | None => {
             lock(&fake_cluster.pods).remove(name);
             fake_cluster.lost.notify_one();
@@ -253,6 +259,19 @@ async fn a_log_that_comes_slowly_is_read() {
         fake_cluster.job_names().is_empty(),
         "a pod that ran nothing goes with its Job"
     );
+}
+
+/// The owner before has deleted the Job, as it does with a pod of the pool that is no longer wanted; or somebody deletes the pod.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_owner_before_was_ending_refuses_nothing() {
+    for (job_is_deleted, refuses) in [(true, false), (false, true)] {
+        let fake_cluster = FakeCluster::of(&[("a".to_owned(), Log::Ending)]);
+        if job_is_deleted {
+            lock(&fake_cluster.jobs).clear();
+        }
+        let records = Box::pin(fake_cluster.take_over()).await;
+        assert_eq!(is_refused(&records, id("any")), refuses, "deleted: {job_is_deleted}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
