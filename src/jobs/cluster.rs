@@ -27,13 +27,15 @@ const CREATE_PAUSE: Duration = Duration::from_millis(300);
 /// Grace periods of a deleted pod: the second lets its log be read to the end. The pod's own grace period is for
 /// deletions by others.
 const DELETE_GRACE_SECONDS: u32 = 1;
-/// Tries of ending a pod, or of deleting a Job: one that stays without its pod makes the next owner refuse ids. Retried are a conflict, an API server that is overloaded or stops, and a lost answer.
-const DELETE_TRIES: u32 = 4;
+/// Tries of a call that decides which executions the next owner refuses: ending a pod, deleting a Job (one that stays without its
+/// pod may have had a run), and what a takeover reads. Retried are a conflict, an API server that is overloaded or stops, and a lost
+/// answer.
+const TRIES: u32 = 4;
 /// The pause after the first of them; it doubles.
-const DELETE_PAUSE: Duration = Duration::from_millis(300);
+const TRIES_PAUSE: Duration = Duration::from_millis(300);
 /// All of them together: a caller that waits for the end of a run waits for this too. A pod that remains is deleted by
 /// its Job's deadline.
-const DELETE_TIMEOUT: Duration = Duration::from_secs(20);
+const TRIES_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many Events of one Job are read: it has a handful.
 const MAX_EVENTS: u32 = 20;
 
@@ -167,27 +169,46 @@ impl Cluster {
     }
 }
 
-/// Requests a deletion until it is accepted, within [`DELETE_TRIES`] and [`DELETE_TIMEOUT`].
-async fn until_deleted<T, F>(mut delete: impl FnMut() -> F) -> kube::Result<()>
+/// Requests a deletion until it is accepted, within [`TRIES`] and [`TRIES_TIMEOUT`].
+async fn until_deleted<T, F>(delete: impl FnMut() -> F) -> kube::Result<T>
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    retried(delete, may_pass).await
+}
+
+/// A read on which a takeover depends: a new owner that cannot read what ran refuses all executions that were asked for before.
+pub(super) async fn read_with_retries<T, F>(mut read: impl FnMut() -> F) -> kube::Result<T>
+where
+    F: Future<Output = kube::Result<T>>,
+{
+    // An upgrade that replaces the bindings of a role gives the rights back a moment later.
+    let may_pass =
+        |error: &kube::Error| may_pass(error) || matches!(error, kube::Error::Api(status) if status.is_forbidden());
+    retried(|| call(read()), may_pass).await
+}
+
+async fn retried<T, F>(mut request: impl FnMut() -> F, may_pass: impl Fn(&kube::Error) -> bool) -> kube::Result<T>
 where
     F: Future<Output = kube::Result<T>>,
 {
     let tries = async {
         let mut tried = 1;
         loop {
-            match delete().await {
-                Ok(_) => return Ok(()),
-                Err(error) if tried >= DELETE_TRIES || !may_pass(&error) => return Err(error),
-                Err(_) => tokio::time::sleep(DELETE_PAUSE * 2_u32.pow(tried - 1)).await,
+            match request().await {
+                Err(error) if tried < TRIES && may_pass(&error) => {
+                    tokio::time::sleep(TRIES_PAUSE * 2_u32.pow(tried - 1)).await;
+                }
+                answer => return answer,
             }
             tried += 1;
         }
     };
-    within(DELETE_TIMEOUT, tries).await
+    within(TRIES_TIMEOUT, tries).await
 }
 
-/// Whether a deletion that failed in this way may succeed a moment later. The only precondition is the uid: where it
-/// does not hold, the pod is gone already.
+/// Whether a call that failed in this way may succeed a moment later. The only precondition of a deletion is the uid:
+/// where it does not hold, the pod is gone already.
 fn may_pass(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => match status.code {
@@ -302,6 +323,6 @@ mod tests {
         let begun = tokio::time::Instant::now();
         let silent = || call(std::future::pending::<kube::Result<()>>());
         assert!(until_deleted(silent).await.is_err());
-        assert_eq!(begun.elapsed(), DELETE_TIMEOUT);
+        assert_eq!(begun.elapsed(), TRIES_TIMEOUT);
     }
 }

@@ -14,7 +14,7 @@ use knack_vocabulary::LEASE_RUNTIME_PREFIX;
 use kube::Api;
 use kube::api::PostParams;
 
-use super::cluster::{Cluster, call};
+use super::cluster::{Cluster, call, read_with_retries};
 use super::names::{ANNOTATION_REFUSED_BEFORE, ANNOTATION_RETENTION, ANNOTATION_RETENTION_RAISED};
 use super::resolved_runtime::ResolvedRuntime;
 
@@ -142,7 +142,7 @@ async fn change(
     let _turn = cluster.lease_notes.lock().await;
     let mut tried = 1;
     loop {
-        let Some(mut lease) = call(leases.get_opt(&name)).await? else {
+        let Some(mut lease) = read_with_retries(|| leases.get_opt(&name)).await? else {
             return Ok(LeaseNotes::default());
         };
         let before = LeaseNotes::of(lease.metadata.annotations.as_ref());

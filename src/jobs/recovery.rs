@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::cluster::call;
+use super::cluster::{call, read_with_retries};
 use super::end_unstarted::end_unstarted;
 use super::job_record::{self, PendingWrites};
 use super::journal::{self, Journal};
@@ -246,7 +246,7 @@ async fn read_journal(launcher: &Launcher, facts: PodFacts, open_until: Instant)
 /// The time below which an unknown id may belong to the run of a pod that is gone and was not read. An owner that ends a pod that has run nothing
 /// deletes its Job first, or the Job says so; a pod that is lost with its node, or deleted by others, leaves its Job.
 async fn floor_of(launcher: &Launcher, gone: &PodFacts) -> Duration {
-    match call(launcher.cluster.jobs.get_metadata_opt(&gone.job)).await {
+    match read_with_retries(|| launcher.cluster.jobs.get_metadata_opt(&gone.job)).await {
         Ok(None) => Duration::ZERO,
         Ok(Some(job)) if job_record::ran_nothing(job.metadata.annotations.as_ref()) => Duration::ZERO,
         Ok(Some(_)) => refused_executions::floor_of_gone(gone, now()),
@@ -309,7 +309,9 @@ fn refuse_past(records: &Records, past: &PastExecutions) {
 
 async fn list_jobs(launcher: &Launcher, resolved: &ResolvedRuntime) -> kube::Result<Vec<Job>> {
     let parameters = ListParams::default().labels(&format!("{LABEL_RUNTIME}={}", resolved.name));
-    Ok(call(launcher.cluster.jobs.list(&parameters)).await?.items)
+    Ok(read_with_retries(|| launcher.cluster.jobs.list(&parameters))
+        .await?
+        .items)
 }
 
 /// Makes runs of an earlier owner known again.

@@ -1,5 +1,6 @@
 //! A takeover before an API server in memory.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
@@ -47,6 +48,8 @@ struct FakeCluster {
     pods: Mutex<BTreeMap<String, Log>>,
     /// Pods that the watch says are gone.
     lost: Notify,
+    /// How many lists of Jobs are refused before one is answered.
+    refused_lists: AtomicU32,
 }
 
 fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -144,6 +147,14 @@ async fn answer(State(fake_cluster): State<Arc<FakeCluster>>, request: Request) 
             lock(&fake_cluster.pods).retain(|known, log| known != name || *log == Log::Silent);
             done()
         }
+        (&Method::GET, [.., "jobs"])
+            if fake_cluster
+                .refused_lists
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                .is_ok() =>
+        {
+            forbidden()
+        }
         (&Method::GET, [.., "jobs"]) => list(
             "JobList",
             &lock(&fake_cluster.jobs).values().cloned().collect::<Vec<_>>(),
@@ -183,6 +194,11 @@ async fn answer(State(fake_cluster): State<Arc<FakeCluster>>, request: Request) 
         }
         _ => not_found(),
     }
+}
+
+fn forbidden() -> Response {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403});
+    (StatusCode::FORBIDDEN, axum::Json(status)).into_response()
 }
 
 /// Says that a pod is gone once its log was asked for.
@@ -271,6 +287,17 @@ async fn a_pod_that_the_owner_before_was_ending_refuses_nothing() {
         }
         let records = Box::pin(fake_cluster.take_over()).await;
         assert_eq!(is_refused(&records, id("any")), refuses, "deleted: {job_is_deleted}");
+    }
+}
+
+/// As while an upgrade replaces the bindings of the hub's roles.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_cannot_be_listed_for_a_moment_refuse_nothing() {
+    for (refused, refuses) in [(2, false), (8, true)] {
+        let fake_cluster = FakeCluster::of(&[]);
+        fake_cluster.refused_lists.store(refused, Ordering::Relaxed);
+        let records = Box::pin(fake_cluster.take_over()).await;
+        assert_eq!(is_refused(&records, id("any")), refuses, "{refused} lists were refused");
     }
 }
 

@@ -430,7 +430,17 @@ def upgrade():
 def watched_namespaces_only():
     """With Roles in the Skills' namespace alone, the sandboxes' namespace is still fenced, and code runs there."""
     kubectl("delete", "-n", SANDBOXES, "networkpolicy/knack-sandbox-default", "resourcequota/knack-sandboxes")
-    default_values("--set", "watchNamespaces={%s}" % SKILLS, "--set", "defaultRuntime.spec.sandbox.timeoutSeconds=90")
+    try:
+        default_values("--set", "watchNamespaces={%s}" % SKILLS, "--set", "defaultRuntime.spec.sandbox.timeoutSeconds=90")
+        code_runs_in_watched_namespaces()
+    except AssertionError as error:
+        raise AssertionError("%s\nhub:\n%s" % (error, hub_warnings())) from error
+    finally:
+        # The tests after this one need the Skills of every namespace, whatever became of this one.
+        default_values()
+
+
+def code_runs_in_watched_namespaces():
     roles = get("clusterrolebindings", "-l", "app.kubernetes.io/component=controller,app.kubernetes.io/instance=" + RELEASE)["items"]
     assert_equal([role["metadata"]["name"] for role in roles], [CLUSTER_PREFIX + "-controller-cluster"], "rights everywhere")
     generation = default_runtime()["metadata"]["generation"]
@@ -445,7 +455,12 @@ def watched_namespaces_only():
     answer = chat({"model": "knack-test", "messages": [{"role": "user", "content": "please add 19 and 23"}]})
     assert_equal(answer["choices"][0]["message"]["content"], "The sum is 42.", "the answer")
     wait_until("the Job that ran the skill", 15, lambda: jobs() - before)
-    default_values()
+
+
+def hub_warnings():
+    """What the hub's replicas warn of, of this rollout and, where their pods are there, of those before it."""
+    logs = kubectl("logs", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=hub", "--prefix", "--tail=200", expect=None)[1]
+    return "\n".join(line for line in logs.splitlines() if '"level":"INFO"' not in line or "took over" in line)
 
 
 def default_values(*extra):
