@@ -57,7 +57,7 @@ pub(crate) fn is_inside_name(host: &str) -> bool {
 
 /// The address that a host is, in brackets or not.
 pub(crate) fn address(host: &str) -> Option<IpAddr> {
-    bare(host).parse().ok()
+    bare(host.trim_end_matches('.')).parse().ok()
 }
 
 /// A host as it is compared: in lower case, an address without brackets.
@@ -81,6 +81,7 @@ mod tests {
             ("METADATA.google.internal.", true),
             ("metadata.goog", true),
             ("169.254.169.254", true),
+            ("169.254.169.254.", true),
             ("169.254.170.2", true),
             ("168.63.129.16", true),
             ("[fd00:ec2::254]", true),

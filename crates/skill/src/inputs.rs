@@ -89,16 +89,21 @@ fn read_one(path: &str, item: &Value, findings: &mut Vec<Finding>) -> Option<Inp
         findings.push(found(InputInvalid, field, message, "give it a name"));
         return None;
     }
-    if !is_input_name(&name) {
+    let help =
+        format!("use 1 to {MAX_INPUT_NAME_CHARS} of the letters a to z and A to Z, digits, hyphens and underscores");
+    let chars = name.chars().count();
+    if chars > MAX_INPUT_NAME_CHARS {
         let message = format!(
-            "input name '{}' cannot be used in a placeholder; the input is left out",
+            "input name '{}' has {chars} characters, more than {MAX_INPUT_NAME_CHARS}; the input is left out",
             shortened(&name)
-        );
-        let help = format!(
-            "use 1 to {MAX_INPUT_NAME_CHARS} of the letters a to z and A to Z, digits, hyphens and underscores"
         );
         findings.push(Finding::refused(InputInvalid, format!("{path}.name"), message, help));
         return None;
+    }
+    if !is_input_name(&name) {
+        // It can be given and required all the same: Agent Flow knows no other rule for it than its length.
+        let message = format!("no placeholder can have the input name '{}'", shortened(&name));
+        findings.push(Finding::warned(InputInvalid, format!("{path}.name"), message, help));
     }
     let mut fields = Fields {
         path,
@@ -158,8 +163,10 @@ impl Fields<'_> {
     }
 
     fn required(&mut self) -> bool {
-        let value = self.members.get("required").unwrap_or(&Value::Null);
-        boolean(value).unwrap_or_else(|| {
+        let Some(value) = self.members.get("required") else {
+            return false;
+        };
+        boolean(value).filter(|_| !value.is_null()).unwrap_or_else(|| {
             self.refuse(
                 "required",
                 "required must be true or false; false is used".to_owned(),
@@ -271,10 +278,13 @@ mod tests {
             {"label": "no name"},
             {"name": "a b"},
             {"name": "c", "required": "maybe", "default": 5, "description": "d".repeat(513), "label": "l".repeat(129)},
-            {"name": "c"}
+            {"name": "c"},
+            {"name": "文".repeat(65)},
+            {"name": "d", "required": null}
         ]));
-        assert_eq!(inputs.len(), 2);
-        assert_eq!(inputs[0].default.as_deref(), Some("5"));
+        let names: Vec<_> = inputs.iter().map(|input| input.name.as_str()).collect();
+        assert_eq!(names, ["a b", "c", "c", "d"]);
+        assert_eq!(inputs[1].default.as_deref(), Some("5"));
         let fields: Vec<_> = findings.iter().map(|finding| finding.field.as_str()).collect();
         let expected = [
             "inputs[0]",
@@ -284,9 +294,14 @@ mod tests {
             "inputs[3].required",
             "inputs[3].default",
             "inputs[3].description",
-            "inputs[1].name",
+            "inputs[5].name",
+            "inputs[6].required",
+            "inputs[2].name",
         ];
         assert_eq!(fields, expected);
+        let refused = findings.iter().filter(|finding| finding.is_refused());
+        let refused: Vec<_> = refused.map(|finding| finding.field.as_str()).collect();
+        assert_eq!(refused, expected[3..], "what has no placeholder is kept with a warning");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::model::{Input, Skill};
 use crate::plan::{Action, PlannedTool};
+use crate::template::is_input_name;
 use crate::texts;
 use crate::wire_name;
 
@@ -93,7 +94,9 @@ fn inputs_schema(skill: &Skill) -> Value {
         let help = input.description.as_deref().unwrap_or(&input.label);
         (input.name.clone(), json!({"type": "string", "description": help}))
     };
-    let properties: Map<String, Value> = skill.inputs.iter().map(property).collect();
+    // Providers take no other names of properties, and no placeholder has one.
+    let usable = skill.inputs.iter().filter(|input| is_input_name(&input.name));
+    let properties: Map<String, Value> = usable.map(property).collect();
     json!({"type": "object", "properties": properties, "required": []})
 }
 

@@ -65,6 +65,10 @@ impl Installation {
     pub(super) fn read(mut members: Map<String, Value>, owner: &Owner) -> Result<Self, Refusal> {
         demand_known(&members, &MEMBERS)?;
         of_caller(&members, owner)?;
+        // An install describes what it installs; only a registration may leave it out.
+        if !members.contains_key("description") {
+            return Err(Refusal::invalid("description", "must be text"));
+        }
         let version_given = members.contains_key("version");
         if let Some(code) = members.remove(CODE) {
             members.insert("handler".to_owned(), code);

@@ -358,8 +358,9 @@ pub fn litellm_result(outcome: &Outcome) -> String {
     let mut parts: Vec<String> = files.map(|file| format!("Generated file: {}", file.path)).collect();
     parts.extend(outcome.file_errors.iter().map(|error| format!("Error: {error}")));
     match &outcome.end {
-        End::Exit(0) => {}
+        // Also of a program that succeeds: LiteLLM shows what one has written there as its error.
         End::Exit(_) if !outcome.stderr.is_empty() => parts.push(format!("Error: {}", outcome.stderr)),
+        End::Exit(0) => {}
         End::Exit(code) => parts.push(format!("Error: exit {code}")),
         End::Signal(signal) => parts.push(format!("Error: killed by signal {signal}")),
         End::Timeout { seconds } => parts.push(format!("Error: timed out after {seconds} s")),

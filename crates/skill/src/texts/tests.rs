@@ -220,6 +220,14 @@ fn results_of_litellm_code_are_litellms() {
         ..outcome(End::Exit(0))
     };
     assert_eq!(litellm_result(&files), "ok\n\nGenerated file: ball.gif");
+    let warned = Outcome {
+        stderr: "a warning".into(),
+        ..files.clone()
+    };
+    assert_eq!(
+        litellm_result(&warned),
+        "ok\n\nGenerated file: ball.gif\n\nError: a warning"
+    );
     // A blank line is before each part, as LiteLLM writes it.
     let silent = Outcome {
         stdout: String::new(),

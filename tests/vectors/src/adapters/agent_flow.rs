@@ -103,9 +103,19 @@ fn answered((status, body): (u16, Value)) -> Outcome {
     if status >= 400 {
         let detail = &body["detail"];
         let failure = Failure::new(text(detail, "message"));
-        return Err(failure.with("field", text(detail, "field")).with("http", status));
+        let failure = failure.with("field", text(detail, "field")).with("http", status);
+        return Err(match undeclared(text(detail, "message")) {
+            Some(names) => failure.with("names", json!(names)),
+            None => failure,
+        });
     }
     Ok(skill_of(body))
+}
+
+/// The placeholders that a message names as undeclared.
+fn undeclared(message: &str) -> Option<Vec<&str>> {
+    let names = message.strip_prefix("Undeclared placeholders in prompt: ")?;
+    Some(names.split_once(". Add")?.0.split(", ").collect())
 }
 
 /// The members that cases have: they say nothing of times, and the content is their own.
@@ -219,6 +229,7 @@ fn broken_content(message: &str) -> Option<String> {
             format!("---\nname: x\n---\n{}", "x".repeat(agent_flow::MAX_CONTENT_BYTES)),
         ),
         ("Skill name mismatch", "---\nname: other\n---\nB".to_owned()),
+        ("does not match requested name", "---\nname: other\n---\nB".to_owned()),
     ];
     contents
         .into_iter()

@@ -205,7 +205,10 @@ fn execution_record(input: &Value) -> Outcome {
         let (_, list) = api.send(&Method::GET, "/api/skills", &Value::Null)?;
         let row = format!("/api/skills/{}", text(&list["data"][0], "id"));
         api.send(&Method::PUT, &row, &json!({"mode": "off"}))?;
-    } else if case.contains("disabled") || case.contains("skillsEnabled") {
+    } else if ["disabled", "skillsEnabled", "switch"]
+        .iter()
+        .any(|word| case.contains(word))
+    {
         runs.closed = true;
     } else if case.contains("not found") || case.contains("missing") {
         asked = "another";

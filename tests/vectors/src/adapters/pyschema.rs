@@ -103,7 +103,9 @@ fn config_value(input: &Value) -> Outcome {
     let mut declared = input["param"].clone();
     declared["name"] = "x".into();
     let param = serde_json::from_value(declared).map_err(|error| Failure::new(error.to_string()))?;
-    let accepted = config::read(&param, &input["value"].to_string()).is_ok();
+    let value = &input["value"];
+    let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let accepted = config::read(&param, &written).is_ok();
     Ok(json!({ "accepted": accepted }))
 }
 

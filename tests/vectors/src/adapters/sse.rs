@@ -66,12 +66,15 @@ fn same_event(expected: &Value, actual: &Value) -> Result<(), String> {
 fn execute(input: &Value) -> Outcome {
     let skill = &input["skill"];
     let prompt = text(skill, "prompt");
-    let document = format!("---\nname: s\nmodel: {}\n---\n{prompt}", skill["model"]);
+    let document = format!(
+        "---\nname: s\nmodel: {}\nknowledge_base: {}\n---\n{prompt}",
+        skill["model"], skill["knowledge_base"]
+    );
     let settings = RunSettings::of(&document);
     let (declared, given) = (template::declared(skill), template::provided(input));
     let checked = validate_inputs(&declared, &given);
     let is_run = checked.is_ok();
-    let mut events = begin_run(checked, skill["knowledge_base"].as_str());
+    let mut events = begin_run(checked, settings.knowledge_base.as_deref());
     if !is_run {
         return Ok(json!({ "events": shown(&events) }));
     }

@@ -37,8 +37,13 @@ pub(crate) fn to_prompt<'a>(skills: impl IntoIterator<Item = (&'a str, &'a str, 
     let mut lines = vec!["<available_skills>".to_owned()];
     for (name, description, location) in skills {
         lines.push("<skill>".to_owned());
-        for (tag, text) in [("name", name), ("description", description), ("location", location)] {
-            lines.extend([format!("<{tag}>"), escape(text), format!("</{tag}>")]);
+        // The path is written as it is.
+        for (tag, text) in [
+            ("name", escape(name)),
+            ("description", escape(description)),
+            ("location", location.to_owned()),
+        ] {
+            lines.extend([format!("<{tag}>"), text, format!("</{tag}>")]);
         }
         lines.push("</skill>".to_owned());
     }
