@@ -23,7 +23,7 @@ skeleton() { # folder
   printf 'hosts: files dns\n' >"$1/etc/nsswitch.conf"
 }
 
-# /tmp of a run is its own temporary folder: below the work volume, where src/jobs/start.rs has the run made. Without a run it
+# /tmp of a run is its own temporary folder: below the work volume, where src/jobs/pods/start.rs has the run made. Without a run it
 # leads nowhere.
 private_tmp() { rmdir "$1/tmp" && ln -s /work/run/work/.tmp "$1/tmp"; } # folder
 

@@ -14,12 +14,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::event::Event;
 use super::ownership::Ownership;
-use super::ownership_term::{KnownState, Term};
+use super::ownership::ownership_term::{KnownState, Term};
+use super::ownership::serving_state::ServingState;
 use super::request::{JobRequest, PoolCounts};
 use super::resolved_runtime::ResolvedRuntime;
-use super::serving_state::ServingState;
+use super::run::event::Event;
 use super::settings::{JobClients, JobSettings};
 use crate::lease::LookRequest;
 
@@ -280,7 +280,7 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::jobs::spec::tests::resolved;
+    use crate::jobs::pods::spec::tests::resolved;
 
     #[tokio::test(start_paused = true)]
     async fn look_ups_do_not_wait_for_a_takeover() {

@@ -9,7 +9,7 @@
 //! Clocks of replicas are never compared: an observer counts from when *it* last saw the Lease change.
 //!
 //! What happens when a Lease is lost: the controller ends its process (`src/controller/process.rs`); the hub ends its term as owner
-//! of the runtime and acquires again (`src/jobs/ownership.rs`).
+//! of the runtime and acquires again (`src/jobs/ownership/mod.rs`).
 
 mod decide;
 mod hold;

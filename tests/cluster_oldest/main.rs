@@ -116,7 +116,7 @@ fn the_oldest_kubernetes_takes_what_knack_writes() {
         // The Jobs of every kind of run, as the executor's own tests keep them. Pod Security says what it would refuse.
         let sandboxes = "apiVersion: v1\nkind: Namespace\nmetadata: {name: sandboxes, labels: {pod-security.kubernetes.io/enforce: restricted, pod-security.kubernetes.io/warn: restricted}}";
         succeeds(cluster, &["apply", "-f", "-"], sandboxes);
-        for (name, text) in files("src/jobs/golden", ".snap") {
+        for (name, text) in files("src/jobs/pods/golden", ".snap") {
             let job = text.splitn(3, "---\n").nth(2).unwrap();
             let words = [
                 "create",

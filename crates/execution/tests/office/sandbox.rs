@@ -91,7 +91,7 @@ fn run(around: &SandboxContent<'_>, program: Program, inputs: &[(&str, &[u8])]) 
     runner.finish()
 }
 
-/// The sandbox of a pod: `src/jobs/start.rs` has the same paths and words.
+/// The sandbox of a pod: `src/jobs/pods/start.rs` has the same paths and words.
 fn start(program: &Program, packages: Option<&str>) -> Start {
     let PathPermissions {
         read,

@@ -1,0 +1,61 @@
+//! The parts of a term that recovery needs before the pool starts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use knack_execution::records::{RecordSettings, Records};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::jobs::cluster::Cluster;
+use crate::jobs::keys::Keys;
+use crate::jobs::pods::launch::Launcher;
+use crate::jobs::pods::pod_index::PodIndex;
+use crate::jobs::records::job_record::PendingWrites;
+use crate::jobs::resolved_runtime::ResolvedRuntime;
+use crate::jobs::settings::{JobClients, JobSettings};
+
+/// See the module.
+pub(super) struct TermServices {
+    pub(in crate::jobs) launcher: Launcher,
+    pub(in crate::jobs) records: Arc<Records>,
+    pub(in crate::jobs) unwritten: PendingWrites,
+    /// The retention that the runtime had when the term began.
+    pub(in crate::jobs) retention: Duration,
+    /// The watch of the pods.
+    pub(in crate::jobs) watch: AbortOnDropHandle<()>,
+}
+
+impl TermServices {
+    /// Starts the watch of the pods and waits for the first list.
+    pub(in crate::jobs) async fn start(
+        clients: &JobClients,
+        resolved: &ResolvedRuntime,
+        settings: &JobSettings,
+        unwritten: PendingWrites,
+    ) -> Self {
+        let cluster = Cluster::new(clients, &resolved.namespace);
+        let (index, watch) = PodIndex::start(cluster.pods.clone(), &resolved.name);
+        index.wait_until_synced().await;
+        Self {
+            launcher: Launcher::new(
+                cluster,
+                index,
+                Keys::new(settings.secret),
+                settings.replica.clone(),
+                settings.start_timeout,
+                settings.memory.as_ref().map(|memory| memory.all.clone()),
+            ),
+            records: Records::sharing(
+                RecordSettings {
+                    retention: resolved.ttl,
+                    admission: resolved.admission,
+                    ..settings.records.clone()
+                },
+                settings.memory.as_ref().map(|memory| memory.kept.clone()),
+            ),
+            unwritten,
+            retention: resolved.ttl,
+            watch,
+        }
+    }
+}
