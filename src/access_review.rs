@@ -11,7 +11,7 @@ pub(crate) struct AccessAction {
     pub(crate) verb: &'static str,
     /// `skills` or `skillruntimes`.
     pub(crate) resource: &'static str,
-    /// Where.
+    /// The namespace of the objects.
     pub(crate) namespace: String,
     /// With which object; `None` for all of the namespace.
     pub(crate) name: Option<String>,

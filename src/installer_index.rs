@@ -34,9 +34,9 @@ const PACKED_AT_ONCE: usize = 1;
 pub(crate) struct SiteSkill {
     /// Its name, which installers take.
     pub(crate) name: String,
-    /// Its description.
+    /// The skill's description.
     pub(crate) description: String,
-    /// Of its file tree.
+    /// The digest of its file tree.
     pub(crate) digest: String,
 }
 

@@ -199,7 +199,7 @@ mod tests {
         ] {
             let list = |words: &str| words.split_whitespace().map(condition).collect::<Vec<_>>();
             let corrected = corrected(Some(&list(present)), &list(own), &OWN);
-            assert_eq!(corrected, expected.map(list), "{present:?} told {own:?}");
+            assert_eq!(corrected, expected.map(list), "{present:?} with {own:?}");
         }
         assert_eq!(corrected(None, &[condition("Ready=True")], &OWN).unwrap().len(), 1);
     }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy, both lock files, file sizes, tracked binaries, unused dependencies and items, levels of crates by profile, walls and dependencies between crates, circles of files, citations.
+# Formatting, clippy, both lock files, file sizes, doc comments, tracked binaries, unused dependencies and items, levels of crates by profile, walls and dependencies between crates, circles of files, citations.
 # Each check says what to do. After clippy all of them run, whatever one finds.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -49,6 +49,16 @@ long=$(git ls-files '*.rs' '*.py' '*.sh' | while read -r file; do
   [ "$lines" -le 600 ] || echo "  $file: $lines lines"
 done)
 [ -z "$long" ] || { printf 'lint: files over 600 lines, split them by concept:\n%s\n' "$long" >&2; status=1; }
+
+# A doc comment begins with the noun that it is about: "Of its file tree." or "Whose." says nothing to who does not read the code.
+fragments=$(git ls-files -z 'src/*.rs' 'crates/*.rs' | xargs -0 awk '
+  FNR == 1 { before = 0 }
+  { doc = $1 == "///" || $1 == "//!"; text = $0; sub(/^ *\/\/[\/!] /, "", text) }
+  doc && !before && (text ~ /^(Of|Those|Whose|One that|Another one|That of)( |$)/ || text ~ /^(Why|Where|Who|Whose|(Its|Their) [a-z]+)\.$/) {
+    print "  " FILENAME ":" FNR ": " text
+  }
+  { before = doc }')
+[ -z "$fragments" ] || { printf 'lint: doc comments without a noun, say what the item holds:\n%s\n' "$fragments" >&2; status=1; }
 
 [ "$status" = 0 ] || exit 1
 echo "lint: clean"

@@ -22,7 +22,7 @@ use crate::report::{Budget, Measured, Report};
 /// Skills created at once: more only wait in the API server.
 const CREATORS: usize = 32;
 /// How often memory is read.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a line of progress is printed.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// The small ones.
@@ -190,7 +190,7 @@ impl Peak {
         let looking = tokio::spawn(async move {
             loop {
                 seen.fetch_max(processes::resident(pid), Ordering::Relaxed);
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         });
         Self {

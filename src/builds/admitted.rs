@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn no_request_goes_on_with_an_image_on_a_base_that_the_list_no_longer_has() {
-        // Of an image that was needed until now, and of one that was replaced before.
+        // Marks of an image that was needed until now, and of one that was replaced before.
         let (listed, other) = (repository_mark(BASE), repository_mark("r.io/other:1"));
         let written = lines_of(&[
             ("a_main_1", listed.clone()),
@@ -331,7 +331,7 @@ mod tests {
         let mut lines = admitted(&now, &all, |_| true, &BTreeMap::new(), NOW).lines;
         let current = rules(&lines_of(&[("a_main_k", String::new()), ("a_main_old", String::new())]));
         let held = held_back((&now, &before), &all, (&mut lines, &current), "why", NOW);
-        let told: Vec<(&str, State, &str)> = held
+        let reported: Vec<(&str, State, &str)> = held
             .0
             .iter()
             .map(|(key, status)| {
@@ -345,7 +345,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            reported,
             [
                 ("built", State::Building, "why"),
                 ("failed", State::NoWheel, ""),

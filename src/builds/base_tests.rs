@@ -172,8 +172,8 @@ async fn a_registry_that_a_tenant_names_is_at_a_public_address_or_named_by_an_ad
             format!("registry {host}: manifest 1 of team/base: it answers 404"),
         ),
     ] {
-        let told = asked(&of, named).await;
-        assert!(told.starts_with(&expected), "{of} {named:?}: {told}");
+        let message = asked(&of, named).await;
+        assert!(message.starts_with(&expected), "{of} {named:?}: {message}");
     }
     server.abort();
 }
@@ -204,12 +204,12 @@ async fn what_such_a_registry_leads_to_is_judged_as_it_is() {
         ("a name of the cluster", by_name, "an address that is not public"),
     ] {
         let (host, server) = answering(answer).await;
-        let told = asked(&host, &[format!("{host}/environments")]).await;
+        let message = asked(&host, &[format!("{host}/environments")]).await;
         assert!(
-            told.starts_with(&format!("registry {host}: it is, or leads to, {part}")),
-            "{what}: {told}"
+            message.starts_with(&format!("registry {host}: it is, or leads to, {part}")),
+            "{what}: {message}"
         );
-        assert!(!told.contains(&inside), "{what}: {told}");
+        assert!(!message.contains(&inside), "{what}: {message}");
         server.abort();
     }
     other.abort();

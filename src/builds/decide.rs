@@ -296,7 +296,7 @@ pub(super) fn not_started(before: Option<&EnvironmentStatus>, refusal: &Refusal,
             ..status.clone()
         },
         (_, Refusal::Lasting(outcome)) => of(outcome, now),
-        // It is still due at the next look.
+        // It is still due at the next reconcile.
         (Some(status), Refusal::Passing(_) | Refusal::Unread(_)) if !status.state.is_pending() => status.clone(),
         (before, Refusal::Passing(why) | Refusal::Unread(why)) => pending(before, State::Resolving, shown(why), now),
     }
@@ -330,7 +330,7 @@ fn of(outcome: &Outcome, now: i64) -> EnvironmentStatus {
 }
 
 /// What a status is worth: the least is dropped first. What waits goes before what serves, and of those that wait the last that came:
-/// dropped statuses are asked for again at the next look, and must not take the place of one that has it.
+/// dropped statuses are asked for again at the next reconcile, and must not take the place of one that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DropOrder {
     Waiting(Reverse<i64>),

@@ -307,8 +307,8 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
     let (mut known, mut start_order) = (EnvironmentStatuses::default(), StartOrder::default());
     let mut running: VecDeque<String> = VecDeque::new();
     let mut started: Vec<String> = Vec::new();
-    // At each look the build that runs longest ends.
-    for look in 0..12 {
+    // At each reconcile the build that runs longest ends.
+    for reconcile in 0..12 {
         let over = (running.len() == BUILDS_AT_ONCE).then(|| running.pop_front()).flatten();
         let mut builds: BTreeMap<String, Build> = running.iter().map(|key| (key.clone(), Build::Running)).collect();
         builds.extend(over.map(|key| (key, ended(State::Ready))));
@@ -318,7 +318,7 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
             &builds,
             &BTreeMap::new(),
             (&start_order, &Unread::default()),
-            NOW + look,
+            NOW + reconcile,
         );
         for key in &decision.start {
             start_order.take(&all[key].skill.namespace);
@@ -490,7 +490,7 @@ fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
     let mut running: Vec<String> = Vec::new();
     let mut started = 0;
     for step in 0..20 {
-        // A build takes two looks.
+        // A build takes two reconciles.
         let outcome = |step| {
             if step % 3 == 2 {
                 ended(State::Ready)
@@ -502,9 +502,9 @@ fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
         let decision = decide(&all, &known, &builds, &BTreeMap::new(), NOW + step);
         for (key, status) in &known.0 {
             let is_lost = status.state == State::Ready && decision.statuses.get(key).is_none();
-            assert!(!is_lost, "look {step}: {key} served");
+            assert!(!is_lost, "reconcile {step}: {key} served");
         }
-        assert!(decision.statuses.0.len() <= MAX_STATUSES, "look {step}");
+        assert!(decision.statuses.0.len() <= MAX_STATUSES, "reconcile {step}");
         running.retain(|key| !decision.remove.contains(key));
         started += decision.start.len();
         running.extend(decision.start);
@@ -523,7 +523,7 @@ fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_r
             .map(|(key, state)| (key.to_owned(), status(state, 9)))
             .into(),
     );
-    let look = |all: &BTreeMap<String, NeededEnvironment>, known: &EnvironmentStatuses, now| {
+    let reconcile = |all: &BTreeMap<String, NeededEnvironment>, known: &EnvironmentStatuses, now| {
         super::decide(
             all,
             known,
@@ -536,7 +536,7 @@ fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_r
     for one in all.values_mut() {
         one.is_listed = false;
     }
-    let off = look(&all, &known, NOW);
+    let off = reconcile(&all, &known, NOW);
     assert!(off.start.is_empty());
     for (key, status) in &off.statuses.0 {
         assert_eq!(
@@ -546,12 +546,12 @@ fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_r
         );
         assert!(status.message.contains("b@sha256:0") && status.message.contains("imageAllowList"));
     }
-    assert_eq!(look(&all, &off.statuses, NOW + 9).statuses, off.statuses, "it settles");
+    assert_eq!(reconcile(&all, &off.statuses, NOW + 9).statuses, off.statuses, "it settles");
     // It is listed again.
     for one in all.values_mut() {
         one.is_listed = true;
     }
-    assert_eq!(look(&all, &off.statuses, NOW + 9).start.len(), 3);
+    assert_eq!(reconcile(&all, &off.statuses, NOW + 9).start.len(), 3);
 }
 
 #[test]
@@ -562,7 +562,7 @@ fn what_waits_keeps_its_place_whatever_it_waits_for() {
     assert_eq!((later.since, later.message.as_str()), (NOW, "exceeded quota"));
 }
 
-/// As many as there are builds at once: with a turn at every look nothing else of their namespace would be built.
+/// As many as there are builds at once: with a place at every reconcile nothing else of their namespace would be built.
 #[test]
 fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
     let mut all = wanted(&["a1", "a2", "a3", "a4", "z"]);
@@ -571,10 +571,10 @@ fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
     }
     let (mut known, mut unread) = (EnvironmentStatuses::default(), Unread::default());
     let order = StartOrder::default();
-    let look = |known: &EnvironmentStatuses, unread: &Unread, now| {
+    let reconcile = |known: &EnvironmentStatuses, unread: &Unread, now| {
         super::decide(&all, known, &BTreeMap::new(), &BTreeMap::new(), (&order, unread), now)
     };
-    let decision = look(&known, &unread, NOW);
+    let decision = reconcile(&known, &unread, NOW);
     assert_eq!(decision.start, ["a1", "a2", "a3", "a4"]);
     known = decision.statuses;
     for key in &decision.start {
@@ -582,12 +582,12 @@ fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
         known.0.insert(key.clone(), not_started(None, &why, NOW));
         unread.failed(&all[key], NOW);
     }
-    let decision = look(&known, &unread, NOW + 1);
+    let decision = reconcile(&known, &unread, NOW + 1);
     assert_eq!(decision.start, ["z"]);
     let kept = decision.statuses.get("a1").unwrap();
     assert_eq!(
         (kept.state, kept.message.as_str()),
         (State::Resolving, "the build waits for the content of a1")
     );
-    assert_eq!(look(&known, &unread, NOW + 2).start, ["a1", "a2", "a3", "a4"]);
+    assert_eq!(reconcile(&known, &unread, NOW + 2).start, ["a1", "a2", "a3", "a4"]);
 }

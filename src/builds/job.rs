@@ -56,7 +56,7 @@ const USER: i64 = 65_532;
 pub struct BuilderSettings {
     /// The namespace of builders.
     pub namespace: String,
-    /// Their image.
+    /// The image of the builders.
     pub image: String,
     /// Their ServiceAccount, which has no rights.
     pub service_account: String,

@@ -1,6 +1,6 @@
 //! What this process writes: the ConfigMap of statuses for controller and hub, and the Role that says what the hub may run.
 //!
-//! Both may hold a megabyte, so that no look reads them: watches tell what others change.
+//! Both may hold a megabyte, so that no reconcile reads them: watches report what others change.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl<T: PartialEq> Standing<T> {
         self.0.borrow().clone()
     }
 
-    /// Takes what the watch tells, and wakes who waits for changes if it is new.
+    /// Takes what the watch delivers, and wakes who waits for changes if it is new.
     fn set(&self, now: Option<T>) {
         self.0.send_if_modified(|known| {
             let is_new = known.as_deref() != Some(&now);
@@ -55,7 +55,7 @@ impl<T: PartialEq> Standing<T> {
         });
     }
 
-    /// Takes the answer to a write of this process, of which the watch tells a moment later.
+    /// Takes the answer to a write of this process, which the watch delivers a moment later.
     fn wrote(&self, now: T) {
         self.0.send_if_modified(|known| {
             *known = Some(Arc::new(Some(now)));
@@ -84,7 +84,7 @@ pub(super) struct Published {
 }
 
 impl Published {
-    /// Those of the namespace of the release.
+    /// What is published in the namespace of the release.
     pub(super) fn new(client: &Client, namespace: &str) -> Self {
         Self {
             statuses: Written {
@@ -213,7 +213,7 @@ mod tests {
         standing.wrote(7);
         assert!(!woken() && standing.get().as_deref() == Some(&Some(7)));
         standing.set(Some(7));
-        assert!(!woken(), "the watch tells of it");
+        assert!(!woken(), "the watch delivers it");
         standing.set(Some(8));
         assert!(woken() && standing.get().as_deref() == Some(&Some(8)));
         standing.set(None);

@@ -434,8 +434,8 @@ impl ImageRegistry {
             .and_then(Value::as_str)
             .unwrap_or_default();
         let end = code.floor_char_boundary(CODE_MAX_BYTES);
-        let told = format!("{what} of {}: it answers {status} {}", self.repository, &code[..end]);
-        Err(self.error(&format!("{}{}", told.trim_end(), self.advice(status))))
+        let message = format!("{what} of {}: it answers {status} {}", self.repository, &code[..end]);
+        Err(self.error(&format!("{}{}", message.trim_end(), self.advice(status))))
     }
 
     /// What to do about an answer that refuses the account. A registry that no administrator has named gets none.

@@ -32,12 +32,12 @@ use crate::hub::watch::{self, Shared, WatchSettings};
 use crate::selection::{NamespaceLabels, Scope};
 use crate::tasks::TaskEnded;
 
-/// Changes come in bursts: one look for all of them.
+/// Changes come in bursts: one reconcile for all of them.
 const SETTLE: Duration = Duration::from_millis(250);
-/// How often Jobs are looked at while some run. A build takes seconds, and a skill waits for it.
-const LOOK_BUSY: Duration = Duration::from_secs(1);
-/// How often all is looked at without a change: retries come due.
-const LOOK_IDLE: Duration = Duration::from_secs(30);
+/// How often Jobs are read while some run. A build takes seconds, and a skill waits for it.
+const INTERVAL_BUSY: Duration = Duration::from_secs(1);
+/// How often all is reconciled without a change: retries come due.
+const INTERVAL_IDLE: Duration = Duration::from_secs(30);
 /// Pause after the API server failed.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -127,7 +127,7 @@ struct WrittenStatuses {
 }
 
 impl WrittenStatuses {
-    /// Those of an earlier process.
+    /// The statuses that an earlier process wrote.
     fn read(found: Option<&Lines>) -> Self {
         Self {
             statuses: EnvironmentStatuses::read(found.into_iter().flatten()),
@@ -136,7 +136,7 @@ impl WrittenStatuses {
     }
 }
 
-/// State that is kept from one look to the next.
+/// State that is kept from one reconcile to the next.
 #[derive(Default)]
 struct BuildState {
     /// `None`: nothing was read yet.
@@ -167,8 +167,8 @@ impl Server {
             statuses.mark_unchanged();
             rules.mark_unchanged();
             let pause = match self.reconcile(&mut past).await {
-                Ok(true) => LOOK_BUSY,
-                Ok(false) => LOOK_IDLE,
+                Ok(true) => INTERVAL_BUSY,
+                Ok(false) => INTERVAL_IDLE,
                 Err(error) => {
                     tracing::warn!(%error, "environments could not be updated");
                     PAUSE
@@ -333,10 +333,10 @@ impl Server {
         statuses
     }
 
-    /// Removes Jobs that have ended, whose outcomes are `written`. One that stays is removed at the next look.
+    /// Removes Jobs that have ended, whose outcomes are `written`. One that stays is removed at the next reconcile.
     async fn remove(&self, decision: &Decision, builds: &Builds, written: &EnvironmentStatuses) {
         for key in &decision.remove {
-            // Of an environment that the hub may not run yet the Job has the only word.
+            // For an environment that the hub may not run yet, the Job is the only record.
             let image =
                 |statuses: &EnvironmentStatuses| statuses.get(key).and_then(|status| status.environment.clone());
             if image(&decision.statuses).is_some_and(|made| image(written) != Some(made)) {

@@ -1,4 +1,4 @@
-//! Looks before an API server in memory.
+//! Reconciles with an API server in memory.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -237,7 +237,7 @@ fn server(cluster: &SharedCluster, runtimes: usize) -> Server {
     }
 }
 
-/// One look, before which the watches tell what stands.
+/// One reconcile, before which the watches deliver what is there.
 async fn look(cluster: &SharedCluster, server: &Server, past: &mut BuildState) -> Result<bool, CallError> {
     let (lines, role) = {
         let known = lock(cluster);
@@ -286,7 +286,7 @@ async fn a_policy_that_refuses_builder_jobs_keeps_nothing_else_from_being_known(
 async fn what_has_ended_is_written_and_then_removed_and_then_others_start() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 6);
-    // Less than builds of two looks.
+    // Less than builds of two reconciles.
     lock(&cluster).quota = Some(4);
     let mut past = BuildState::default();
     look(&cluster, &server, &mut past).await.unwrap();
@@ -345,7 +345,7 @@ async fn a_job_that_cannot_be_removed_holds_no_other_build_up() {
 }
 
 #[tokio::test]
-async fn statuses_that_others_changed_are_as_they_should_be_after_a_look() {
+async fn statuses_that_others_changed_are_as_they_should_be_after_a_reconcile() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 2);
     let mut past = BuildState::default();
@@ -437,7 +437,7 @@ async fn decides_only_after_first_lists() {
     let cluster = SharedCluster::default();
     let server = server(&cluster, 1);
     let mut past = BuildState::default();
-    assert!(server.reconcile(&mut past).await.unwrap(), "it looks again soon");
+    assert!(server.reconcile(&mut past).await.unwrap(), "it is due again soon");
     assert!(lock(&cluster).jobs.is_empty() && past.written.is_none());
     let lines = Lines::from([("n_x_y".to_owned(), String::new())]);
     lock(&cluster).statuses = Some(lines.clone());

@@ -1,4 +1,4 @@
-//! Skills whose content could not be read when a build of them was to start. Such a build would take a turn at every look, and four
+//! Skills whose content could not be read when a build of them was to start. Such a build would take a place at every reconcile, and four
 //! of one namespace all of its turns.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ impl Unread {
     /// The content of an environment could not be read. All environments of it wait, twice as long as the last time.
     pub(super) fn failed(&mut self, asked: &NeededEnvironment, now: i64) {
         let before = self.0.get(&content(asked)).copied();
-        // Several environments of one content, of which each was tried in one look, are one failure.
+        // Several environments of one content, of which each was tried in one reconcile, are one failure.
         if before.is_some_and(|pause| now < pause.until) {
             return;
         }
@@ -90,7 +90,7 @@ mod tests {
         let mut now = 0;
         for pause in [2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
             unread.failed(&one, now);
-            // Another environment of it, in the same look.
+            // Another environment of it, in the same reconcile.
             unread.failed(&one, now);
             assert!(unread.waits(&one, now + pause - 1), "{pause}");
             assert!(!unread.waits(&one, now + pause), "{pause}");

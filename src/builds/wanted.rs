@@ -164,7 +164,7 @@ mod tests {
         serde_json::from_value(json!({"metadata": {"namespace": "n", "name": name}, "spec": spec})).unwrap()
     }
 
-    /// Of runtimes that are no default, where environments are built unless there are no statuses.
+    /// The scope of runtimes that are not the default, where environments are built unless there are no statuses.
     fn scope<'a>(namespaces: &'a NamespaceLabels, environments: Option<&'a EnvironmentStatuses>) -> Scope<'a> {
         Scope {
             cluster_default: false,

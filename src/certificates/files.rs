@@ -12,7 +12,7 @@ use super::key::{KeyError, certified_key};
 use super::served::ServedCertificate;
 
 /// How often the files are read: a certificate is replaced an hour after its authority was published.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why a certificate cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ impl Certificate {
     /// Reads the files repeatedly until `stop`; files that do not match (during a replacement) are skipped.
     pub async fn follow(self: Arc<Self>, stop: CancellationToken) {
         loop {
-            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(LOOK_EVERY) => {} }
+            tokio::select! { () = stop.cancelled() => return, () = tokio::time::sleep(CHECK_INTERVAL) => {} }
             match load(&self.folder).await {
                 Ok(key) => {
                     if self.served.replace(key) {

@@ -30,7 +30,7 @@ pub enum Publication {
 
 /// Where authorities are published.
 enum Target<'a> {
-    /// Of the release namespace.
+    /// The ConfigMap of this name in the release namespace.
     ConfigMap(&'static str),
     /// The MutatingWebhookConfiguration of this name.
     Configuration(&'a str),
@@ -74,7 +74,7 @@ impl Publication {
             Target::ConfigMap(name) => {
                 let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
                 let map = call(|| format!("get ConfigMap {namespace}/{name}"), api.get_opt(name)).await?;
-                // One that an earlier version made has no owner yet.
+                // A ConfigMap that an earlier version made has no owner yet.
                 let map = map.filter(|map| is_owned(map, owner));
                 Ok(map.and_then(|map| map.data?.remove(KEY_HUB_CA)))
             }

@@ -19,7 +19,7 @@ use super::state::{CertificateState, CertificateStep, advance, bundle, due, join
 use crate::api_call::call;
 
 /// Longest time between two checks: a deleted Secret is created again within it.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// After a failure: soon enough that an install does not wait, seldom enough not to be noise.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -33,11 +33,11 @@ const KEY_JOURNAL: &str = "journal.key";
 pub struct CertificateTask {
     /// Namespace of the release: Secret, ConfigMap and Service are there.
     pub namespace: String,
-    /// Whose.
+    /// The component that the certificate is for.
     pub publication: Publication,
     /// Names beside the Service's, for those that are reached by another name or an address.
     pub extra_names: Vec<String>,
-    /// Shows when the certificate ends, seconds since the Unix epoch; 0 for those that others make.
+    /// Expiry of the certificate in Unix seconds; 0 if Knack did not issue it.
     pub expiry: Gauge,
     /// The owner of Secret and ConfigMap: Kubernetes deletes them with it.
     pub owner: Option<OwnerReference>,
@@ -49,7 +49,7 @@ pub struct CertificateTask {
 /// this at a time (the elected leader).
 pub async fn run(client: Client, tasks: Vec<CertificateTask>, stop: CancellationToken) {
     loop {
-        let mut wait = LOOK_AGAIN;
+        let mut wait = CHECK_INTERVAL;
         for task in &tasks {
             let next = match round(&client, task, now()).await {
                 Ok(until) => Duration::from_secs(until.saturating_sub(now())),
@@ -65,7 +65,7 @@ pub async fn run(client: Client, tasks: Vec<CertificateTask>, stop: Cancellation
     }
 }
 
-/// One look, and what is due. Returns when to look again, seconds since the Unix epoch.
+/// One check, and what is due. Returns when to check again, seconds since the Unix epoch.
 pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<u64, CertificateError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &task.namespace);
     let (publication, owner) = (&task.publication, task.owner.as_ref());
@@ -88,7 +88,7 @@ pub async fn round(client: &Client, task: &CertificateTask, now: u64) -> Result<
         if published.as_deref() != Some(trusted.as_str()) {
             publication.publish(client, &task.namespace, owner, &trusted).await?;
         }
-        return Ok(now + LOOK_AGAIN.as_secs());
+        return Ok(now + CHECK_INTERVAL.as_secs());
     }
     let mut names = service_names(publication.service(), &task.namespace);
     names.extend(task.extra_names.iter().cloned());

@@ -121,7 +121,7 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         metrics_listen: installation.metrics_listen,
     };
     if let Some(default) = &settings.default_runtime
-        && !settings.looks_after(&default.namespace)
+        && !settings.manages(&default.namespace)
     {
         anyhow::bail!(
             "--default-runtime {default}: its namespace is neither among --watch-namespace nor among --runtime-namespaces; add it, or its sandboxes get no NetworkPolicy"

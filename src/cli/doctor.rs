@@ -28,11 +28,11 @@ pub struct DoctorArgs {
     output: Output,
 }
 
-/// One thing that was looked at.
+/// One thing that was checked.
 struct Check {
     what: String,
     is_there: bool,
-    /// Where it is, or how to get it; one line each.
+    /// The place where it was found, or how to get it; one line each.
     details: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Check {
     }
 }
 
-/// Looks at everything. Exit code 1 if code cannot be run here, or a path cannot be read.
+/// Checks everything. Exit code 1 if code cannot be run here, or a path cannot be read.
 pub async fn doctor(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let found = if args.paths.is_empty() {
         DiscoveredSources::default()

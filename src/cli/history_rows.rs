@@ -109,7 +109,7 @@ impl Row {
         }
     }
 
-    /// Of the JSON of the API.
+    /// Reads a row from the JSON of the API.
     pub(super) fn of_json(json: &str) -> serde_json::Result<Self> {
         let shown: ShownExecution = serde_json::from_str(json)?;
         let skill = shown.skill_name.map(|name| RowSkill {

@@ -140,7 +140,7 @@ async fn read(
 async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Result<Page> {
     let mut path = format!("/api/skills/executions?limit={PAGE}&page={number}");
     if let Some(skill) = &filter.skill {
-        // A version is looked for here.
+        // A version is searched for here.
         let name = skill.split_once('@').map_or(skill.as_str(), |(name, _)| name);
         path.push_str("&skillId=");
         path.extend(utf8_percent_encode(name, NON_ALPHANUMERIC));

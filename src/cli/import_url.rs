@@ -24,7 +24,7 @@ const SKIPPED_TOLD_MAX: usize = 10;
 
 /// A skill, with where a cluster can fetch it.
 pub(super) struct FetchedSkill {
-    /// Its files.
+    /// The skill's files.
     pub skill: SkillSource,
     /// The archive that they were fetched from; `None`: from elsewhere.
     pub archive: Option<ArchiveSource>,

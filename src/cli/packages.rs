@@ -78,7 +78,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
         rules = rules.excluding_newer(Some(day)).map_err(anyhow::Error::msg)?;
     }
     let roots = args.ca.roots()?;
-    let looked = async {
+    let listing = async {
         let builder = open_builder(BuildLimits::default(), rules.clone(), &roots).await;
         // A person asks for it, and names the skills.
         let builder = if args.build {
@@ -92,7 +92,7 @@ pub async fn packages(args: PackagesArgs) -> anyhow::Result<ExitCode> {
         }
         Ok(all)
     };
-    let all = unless_stopped(looked).await?;
+    let all = unless_stopped(listing).await?;
     match args.output {
         Output::Text => all.iter().for_each(print_text),
         Output::Json => {

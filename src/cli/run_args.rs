@@ -93,7 +93,7 @@ pub(super) struct RunLimits {
 }
 
 impl RunLimits {
-    /// Those of a runtime on this machine.
+    /// The limits of a runtime on this machine.
     pub(super) fn of(runtime: &RuntimeSettings) -> Self {
         Self {
             timeout: runtime.timeout,
@@ -103,7 +103,7 @@ impl RunLimits {
         }
     }
 
-    /// Those of a runtime in a cluster, whose hub judges what the skill asks for.
+    /// The limits of a runtime in a cluster, whose hub judges what the skill asks for.
     pub(super) fn of_cluster(timeout: Duration) -> Self {
         Self {
             timeout,

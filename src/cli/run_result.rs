@@ -14,7 +14,7 @@ use super::{terminal, whole_file};
 pub(super) struct SavedFiles {
     /// Where each is, by its name.
     paths: BTreeMap<String, PathBuf>,
-    /// Those that could not be written, and why.
+    /// The files that could not be written, and why.
     failed: Vec<FileError>,
 }
 

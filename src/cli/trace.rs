@@ -33,7 +33,7 @@ const ANSWER_MAX_BYTES: u64 = 4 << 20;
 const AT_ONCE: usize = 8;
 /// Longest request id: that of a gateway is a UUID, of 36 characters, or `req_knack_` with one, of 42.
 const ID_MAX_BYTES: usize = 64;
-/// Pods of a namespace that are looked through.
+/// Pods of a namespace that are searched.
 const PODS_MAX: u32 = 5_000;
 
 /// Arguments of `knack trace`.

@@ -95,7 +95,7 @@ fn broken_rules(found: &DiscoveredSources) -> Vec<SourceReport> {
     let broken = found.skills.iter().filter_map(|source| {
         let declared = declare(&source.files, source.overrides.packages.as_ref());
         let declared = applied(&rules, declared);
-        // Of versions that depend on the Python of the sandbox, the sandbox decides.
+        // Where versions depend on the Python of the sandbox, the sandbox decides.
         let broken = broken(&rules, &declared, None)?;
         let text = format!("skill {}: {broken}", source.id.name);
         Some(SourceReport::warning(source.origin.clone(), text))

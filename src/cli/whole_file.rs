@@ -80,8 +80,8 @@ mod tests {
             write(Path::new("/dev/full"), b"x").await.unwrap_err().kind(),
             ErrorKind::StorageFull
         );
-        let told = write(&path("nope/new"), b"x").await.unwrap_err().to_string();
-        assert_eq!(told, format!("the folder {} does not exist", path("nope").display()));
+        let message = write(&path("nope/new"), b"x").await.unwrap_err().to_string();
+        assert_eq!(message, format!("the folder {} does not exist", path("nope").display()));
         std::fs::create_dir(path("folder")).unwrap();
         write(&path("folder"), b"x").await.unwrap_err();
         let names = std::fs::read_dir(folder.path()).unwrap().count();

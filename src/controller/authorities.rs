@@ -22,14 +22,14 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::settings::{AUTHORITIES_LOOK, ControllerSettings};
+use super::settings::{AUTHORITIES_CHECK_INTERVAL, ControllerSettings};
 use super::sidecar_trust::SidecarTrust;
 use super::trust_bundle::TrustBundle;
 use crate::api_call::{CallError, call};
 use crate::events::NOTE_MAX_CHARS;
 
 /// After a failure, and while the hub has no certificate yet. A namespace that fails again and again is put off longer each time, up
-/// to [`AUTHORITIES_LOOK`].
+/// to [`AUTHORITIES_CHECK_INTERVAL`].
 const RETRY: Duration = Duration::from_secs(5);
 /// Namespaces written at once: a renewed certificate reaches hundreds of them in seconds, and the API server has other work.
 const AT_ONCE: usize = 8;
@@ -58,7 +58,8 @@ enum SharingStep {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SidecarNamespace {
     name: String,
-    /// One that is deleted and made again by the same name has nothing of what was written into the one before.
+    /// Distinguishes a namespace from one that was deleted and created again by the same name, which has nothing of
+    /// what was written into the first.
     uid: String,
 }
 
@@ -89,7 +90,7 @@ impl CheckedNamespaces {
         let pause = before
             .as_ref()
             .map_or(RETRY, |before| before.pause * 2)
-            .min(AUTHORITIES_LOOK);
+            .min(AUTHORITIES_CHECK_INTERVAL);
         let failure = Failure {
             text: text.to_owned(),
             pause,
@@ -110,7 +111,7 @@ impl CheckedNamespaces {
                 return is_due;
             }
             match before.remove(&one.uid) {
-                Some((known, at)) if known == bundle && now < at + AUTHORITIES_LOOK => {
+                Some((known, at)) if known == bundle && now < at + AUTHORITIES_CHECK_INTERVAL => {
                     self.right.insert(one.uid.clone(), (known, at));
                     false
                 }
@@ -120,23 +121,23 @@ impl CheckedNamespaces {
         due.collect()
     }
 
-    /// Whether each of `asking` was looked at.
+    /// Whether each of `asking` was checked.
     fn has_all(&self, asking: &[SidecarNamespace]) -> bool {
         let is_known = |uid: &String| self.right.contains_key(uid) || self.failed.contains_key(uid);
         asking.iter().all(|one| is_known(&one.uid))
     }
 
-    /// When the first of them is to be looked at again.
+    /// When the first of them is to be checked again.
     fn until(&self, now: Instant) -> Instant {
-        let right = self.right.values().map(|(_, at)| *at + AUTHORITIES_LOOK);
+        let right = self.right.values().map(|(_, at)| *at + AUTHORITIES_CHECK_INTERVAL);
         let failed = self.failed.values().map(|failure| failure.next);
-        right.chain(failed).min().unwrap_or(now + AUTHORITIES_LOOK)
+        right.chain(failed).min().unwrap_or(now + AUTHORITIES_CHECK_INTERVAL)
     }
 }
 
 /// The state of sharing, from round to round.
 struct Shared {
-    looked: CheckedNamespaces,
+    checked: CheckedNamespaces,
     /// Namespaces whose ConfigMap has another owner, as the log says once.
     refused: BTreeSet<String>,
     trust_bundle: Option<TrustBundle>,
@@ -163,7 +164,7 @@ impl AuthorityPublisher {
     pub(super) async fn run(self) {
         let name = self.settings.trust_bundle.clone();
         let mut shared = Shared {
-            looked: CheckedNamespaces::default(),
+            checked: CheckedNamespaces::default(),
             refused: BTreeSet::new(),
             trust_bundle: name.map(|name| TrustBundle::new(self.client.clone(), name)),
         };
@@ -179,10 +180,10 @@ impl AuthorityPublisher {
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
-            let next = shared.looked.until(Instant::now());
+            let next = shared.checked.until(Instant::now());
             // Namespaces come and go all the time; most of them ask for nothing.
             let _ = tokio::time::timeout_at(next, async {
-                while shared.looked.has_all(&self.asking()) {
+                while shared.checked.has_all(&self.asking()) {
                     self.trust.asked.notified().await;
                 }
             })
@@ -196,7 +197,7 @@ impl AuthorityPublisher {
             namespace.metadata.deletion_timestamp.is_none()
                 && (namespace.labels().get(LABEL_INJECT).map(String::as_str) == Some(ENABLED)
                     || self.trust.asks(&namespace.name_any()))
-                && self.settings.looks_after(&namespace.name_any())
+                && self.settings.manages(&namespace.name_any())
         };
         let state = self.namespaces.state();
         let asking = state.iter().filter(|one| asks(one)).map(|one| SidecarNamespace {
@@ -219,10 +220,10 @@ impl AuthorityPublisher {
             whole = false;
             warn!(%error, "the hub's authorities cannot be shared with the sidecars; retrying");
         }
-        let Shared { looked, refused, .. } = shared;
+        let Shared { checked, refused, .. } = shared;
         let asking = self.asking();
         self.trust.keep(|name| asking.iter().any(|one| one.name == name));
-        let results: Vec<_> = futures::stream::iter(looked.due(asking, &bundle, Instant::now()))
+        let results: Vec<_> = futures::stream::iter(checked.due(asking, &bundle, Instant::now()))
             .map(|namespace| {
                 let bundle = &bundle;
                 async move {
@@ -246,7 +247,7 @@ impl AuthorityPublisher {
                         warn!(namespace = %name, "{why}");
                         self.tell(name, &why).await;
                     }
-                    looked.note(&namespace, &bundle, Instant::now());
+                    checked.note(&namespace, &bundle, Instant::now());
                 }
                 Ok(step) => {
                     if step == SharingStep::Write {
@@ -254,11 +255,11 @@ impl AuthorityPublisher {
                     }
                     refused.remove(name);
                     self.trust.note(name, Ok(()));
-                    looked.note(&namespace, &bundle, Instant::now());
+                    checked.note(&namespace, &bundle, Instant::now());
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    let before = looked.fail(&namespace, &text, Instant::now());
+                    let before = checked.fail(&namespace, &text, Instant::now());
                     if before.as_ref() != Some(&text) {
                         warn!(namespace = %name, %error, "the hub's authorities cannot be shared with the sidecars; retrying");
                     }
@@ -355,76 +356,76 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_is_made_again_is_looked_at() {
-        let (mut looked, now) = (CheckedNamespaces::default(), Instant::now());
+    fn a_namespace_that_is_made_again_is_checked() {
+        let (mut checked, now) = (CheckedNamespaces::default(), Instant::now());
         let first = asking("apps", "1");
-        assert_eq!(looked.due(vec![first.clone()], "a", now), slice::from_ref(&first));
-        looked.note(&first, "a", now);
-        assert_eq!(looked.due(vec![first.clone()], "a", now), []);
+        assert_eq!(checked.due(vec![first.clone()], "a", now), slice::from_ref(&first));
+        checked.note(&first, "a", now);
+        assert_eq!(checked.due(vec![first.clone()], "a", now), []);
         // The deletion may not have been seen by itself.
         let second = asking("apps", "2");
-        assert_eq!(looked.due(vec![second.clone()], "a", now), [second]);
-        assert_eq!(looked.due(vec![first.clone()], "a", now), [first]);
+        assert_eq!(checked.due(vec![second.clone()], "a", now), [second]);
+        assert_eq!(checked.due(vec![first.clone()], "a", now), [first]);
     }
 
     #[test]
-    fn only_a_namespace_that_asks_anew_is_looked_at_before_its_time() {
-        let (mut looked, now) = (CheckedNamespaces::default(), Instant::now());
+    fn only_a_namespace_that_asks_anew_is_checked_before_its_time() {
+        let (mut checked, now) = (CheckedNamespaces::default(), Instant::now());
         let (one, other) = (asking("one", "1"), asking("other", "2"));
-        assert!(looked.has_all(&[]), "namespaces without gateways come and go");
-        assert!(!looked.has_all(slice::from_ref(&one)));
-        looked.note(&one, "a", now);
-        assert!(looked.has_all(slice::from_ref(&one)));
-        assert!(!looked.has_all(&[one, other]));
+        assert!(checked.has_all(&[]), "namespaces without gateways come and go");
+        assert!(!checked.has_all(slice::from_ref(&one)));
+        checked.note(&one, "a", now);
+        assert!(checked.has_all(slice::from_ref(&one)));
+        assert!(!checked.has_all(&[one, other]));
     }
 
     #[test]
     fn a_namespace_that_refuses_is_asked_less_and_less_often_and_keeps_no_other_from_its_time() {
-        let (mut looked, begun) = (CheckedNamespaces::default(), Instant::now());
+        let (mut checked, begun) = (CheckedNamespaces::default(), Instant::now());
         let (bad, good) = (asking("bad", "1"), asking("good", "2"));
         let both = || vec![bad.clone(), good.clone()];
         let mut now = begun;
         for (number, seconds) in [5, 10, 20, 40, 60, 60].into_iter().enumerate() {
-            assert!(looked.due(both(), "a", now).contains(&bad), "{number}");
-            looked.note(&good, "a", now);
-            let before = looked.fail(&bad, "a quota", now);
+            assert!(checked.due(both(), "a", now).contains(&bad), "{number}");
+            checked.note(&good, "a", now);
+            let before = checked.fail(&bad, "a quota", now);
             assert_eq!(before.is_none(), number == 0);
-            assert!(looked.has_all(&both()));
+            assert!(checked.has_all(&both()));
             let next = now + Duration::from_secs(seconds);
-            assert_eq!(looked.until(now), next.min(now + AUTHORITIES_LOOK));
+            assert_eq!(checked.until(now), next.min(now + AUTHORITIES_CHECK_INTERVAL));
             let just_before = next - Duration::from_millis(1);
             assert!(
-                !looked.due(vec![bad.clone()], "b", just_before).contains(&bad),
+                !checked.due(vec![bad.clone()], "b", just_before).contains(&bad),
                 "{number}"
             );
             now = next;
         }
-        // What changes is told, and what was written begins anew.
-        assert_eq!(looked.fail(&bad, "another", now).as_deref(), Some("a quota"));
-        looked.note(&bad, "a", now);
-        assert_eq!(looked.fail(&bad, "a quota", now), None);
-        assert_eq!(looked.until(now), now + RETRY);
-        // One that asks no more is forgotten.
-        assert_eq!(looked.due(vec![], "a", now), []);
-        assert_eq!(looked.until(now), now + AUTHORITIES_LOOK);
+        // A change is reported, and what was written begins anew.
+        assert_eq!(checked.fail(&bad, "another", now).as_deref(), Some("a quota"));
+        checked.note(&bad, "a", now);
+        assert_eq!(checked.fail(&bad, "a quota", now), None);
+        assert_eq!(checked.until(now), now + RETRY);
+        // A namespace that asks no more is forgotten.
+        assert_eq!(checked.due(vec![], "a", now), []);
+        assert_eq!(checked.until(now), now + AUTHORITIES_CHECK_INTERVAL);
     }
 
     /// Whatever happens in between, such as changes of other namespaces' labels.
     #[test]
-    fn a_namespace_is_looked_at_again_after_a_minute_and_for_another_authority() {
-        let (mut looked, now) = (CheckedNamespaces::default(), Instant::now());
+    fn a_namespace_is_checked_again_after_a_minute_and_for_another_authority() {
+        let (mut checked, now) = (CheckedNamespaces::default(), Instant::now());
         let (one, other) = (asking("one", "1"), asking("other", "2"));
         let both = || vec![one.clone(), other.clone()];
-        looked.note(&one, "a", now);
-        looked.note(&other, "a", now + AUTHORITIES_LOOK / 2);
-        assert_eq!(looked.until(now + AUTHORITIES_LOOK / 2), now + AUTHORITIES_LOOK);
-        assert_eq!(looked.due(both(), "a", now + AUTHORITIES_LOOK - RETRY), []);
-        assert_eq!(looked.due(both(), "a", now + AUTHORITIES_LOOK), slice::from_ref(&one));
+        checked.note(&one, "a", now);
+        checked.note(&other, "a", now + AUTHORITIES_CHECK_INTERVAL / 2);
+        assert_eq!(checked.until(now + AUTHORITIES_CHECK_INTERVAL / 2), now + AUTHORITIES_CHECK_INTERVAL);
+        assert_eq!(checked.due(both(), "a", now + AUTHORITIES_CHECK_INTERVAL - RETRY), []);
+        assert_eq!(checked.due(both(), "a", now + AUTHORITIES_CHECK_INTERVAL), slice::from_ref(&one));
         assert_eq!(
-            looked.until(now + AUTHORITIES_LOOK),
-            now + AUTHORITIES_LOOK / 2 + AUTHORITIES_LOOK
+            checked.until(now + AUTHORITIES_CHECK_INTERVAL),
+            now + AUTHORITIES_CHECK_INTERVAL / 2 + AUTHORITIES_CHECK_INTERVAL
         );
-        assert_eq!(looked.due(both(), "b", now + AUTHORITIES_LOOK), both());
+        assert_eq!(checked.due(both(), "b", now + AUTHORITIES_CHECK_INTERVAL), both());
     }
 
     #[test]

@@ -293,7 +293,7 @@ mod tests {
 
     /// 10,000 skills in 200 namespaces, and the skills that a runtime of one of them may select.
     #[test]
-    fn a_runtime_of_one_namespace_looks_at_its_skills_only() {
+    fn a_runtime_of_one_namespace_reads_its_skills_only() {
         let (store, mut writer) = reflector::store::<WatchedSkill>();
         let (by_namespace, by_source) = (Index::default(), Index::default());
         for number in 0..10_000 {

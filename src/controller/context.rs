@@ -27,7 +27,7 @@ use super::index::Name;
 use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::runtime::Evaluations;
-use super::settings::{ARCHIVE_CACHE_BYTES, ControllerSettings, FENCE_LOOK, RETRY_FIRST, RETRY_MAX};
+use super::settings::{ARCHIVE_CACHE_BYTES, ControllerSettings, FENCE_CHECK_INTERVAL, RETRY_FIRST, RETRY_MAX};
 use super::sidecar_trust::SidecarTrust;
 use super::skill::ArchivePermits;
 use crate::api_call;
@@ -47,14 +47,14 @@ pub(super) struct Context {
     pub(super) unpacking: Arc<Semaphore>,
     /// Permits of Skills whose content is an archive.
     pub(super) archive_permits: ArchivePermits,
-    /// Says which runtimes have to look again.
+    /// Says which runtimes have to be reconciled.
     pub(super) changes: Arc<PendingChanges>,
     /// Requests a reconcile of a skill; one sender per realm.
     pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
     /// As above, for runtimes.
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: Memory,
-    /// The results of the last look of runtimes with many skills.
+    /// The last evaluations of runtimes with many skills.
     pub(super) evaluations: Evaluations,
     /// Where sidecars need the hub's authorities, and where they do not get them.
     pub(super) trust: Arc<SidecarTrust>,
@@ -249,27 +249,27 @@ impl Memory {
     /// True once per version and cause, and remembers the report.
     pub(super) fn first_report(&self, uid: &str, version: u32, cause: &str) -> bool {
         let key = (uid.to_owned(), version);
-        let told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.get(&key).is_some_and(|told| told == cause) {
+        let undelivered = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+        if undelivered.get(&key).is_some_and(|known| known == cause) {
             return false;
         }
-        drop(told);
+        drop(undelivered);
         remember(&self.undelivered, key, cause.to_owned());
         true
     }
 
     /// Forgets the failures of versions that are not chosen: once one is chosen again, its failure is reported again.
     pub(super) fn forget_unchosen(&self, uid: &str, chosen: &[u32]) {
-        let mut told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
-        if !told.is_empty() {
-            told.retain(|(of, version), _| of != uid || chosen.contains(version));
+        let mut undelivered = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+        if !undelivered.is_empty() {
+            undelivered.retain(|(of, version), _| of != uid || chosen.contains(version));
         }
     }
 
     /// A version of a skill is served: its next failure is reported again.
     pub(super) fn forget_undelivered(&self, uid: &str, version: u32) {
-        let mut told = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
-        told.remove(&(uid.to_owned(), version));
+        let mut undelivered = self.undelivered.lock().unwrap_or_else(PoisonError::into_inner);
+        undelivered.remove(&(uid.to_owned(), version));
     }
 
     /// Remembers that an object was changed by this process: the event of that change comes, and what came before it is old.
@@ -308,11 +308,11 @@ impl Memory {
     }
 
     /// The result of the last check of a runtime's fence, while it is of this generation and no older than
-    /// [`FENCE_LOOK`], and how long it stays valid.
+    /// [`FENCE_CHECK_INTERVAL`], and how long it stays valid.
     pub(super) fn fence(&self, runtime: &SkillRuntime) -> Option<(Option<Verdict>, Duration)> {
         let fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         let fence = fences.get(&name_of(runtime)).filter(|fence| fence.is_of(runtime))?;
-        let left = FENCE_LOOK.checked_sub(fence.at.elapsed())?;
+        let left = FENCE_CHECK_INTERVAL.checked_sub(fence.at.elapsed())?;
         Some((fence.verdict.clone(), left))
     }
 
@@ -441,7 +441,7 @@ mod tests {
         for _ in 0..1_000 {
             evaluations += usize::from(memory.fence(&first).is_none());
         }
-        assert_eq!(evaluations, 0, "a look at skills asks for no fence");
+        assert_eq!(evaluations, 0, "an evaluation of skills asks for no fence");
         assert!(memory.fence(&runtime("u", 2)).is_none(), "an edit");
         assert!(memory.fence(&runtime("v", 1)).is_none(), "another one of the name");
         memory.forget_fences("n");
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_is_not_looked_at_for_our_own_write_unless_requested() {
+    fn a_runtime_is_not_reconciled_for_our_own_write_unless_requested() {
         let memory = Memory::default();
         assert!(!memory.is_as_written("u", Some("1")));
         memory.remember_written("u", "2".to_owned(), memory.triggers());
@@ -472,7 +472,7 @@ mod tests {
             [false, true, false, false]
         );
         assert!(!memory.is_as_written("v", Some("2")));
-        // A change that comes while the look is under way.
+        // A change that comes while the reconcile is under way.
         let began = memory.triggers();
         memory.triggers.fetch_add(1, Ordering::Relaxed);
         memory.remember_written("u", "3".to_owned(), began);

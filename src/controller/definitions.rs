@@ -15,7 +15,7 @@ use crate::api_call::{CALL_TIMEOUT, within};
 /// Waits until the API server serves both definitions. Log and `/readyz` say why it waits, and again when the
 /// reason changes: a connection that is refused at the start does not hide a missing definition.
 pub(super) async fn wait(client: &Client, settings: &ControllerSettings, phase: &watch::Sender<Phase>) {
-    let mut told = None;
+    let mut reported = None;
     loop {
         let missing = match (
             served::<Skill>(client, settings).await,
@@ -31,10 +31,10 @@ pub(super) async fn wait(client: &Client, settings: &ControllerSettings, phase: 
             (Err(error), _) | (_, Err(error)) => error.to_string(),
             _ => "not installed; install the chart knack-crds, or kubectl apply --server-side -f crds/".to_owned(),
         };
-        if told.as_ref() != Some(&missing) {
+        if reported.as_ref() != Some(&missing) {
             warn!(%missing, "waiting for the definitions of Skill and SkillRuntime");
             phase.send_replace(Phase::WaitingForDefinitions(missing.clone()));
-            told = Some(missing);
+            reported = Some(missing);
         }
         sleep(CRD_PAUSE).await;
     }
@@ -83,8 +83,8 @@ mod tests {
         let waiting = tokio::spawn(async move { wait(&client, &fixture::settings(), &phase).await });
         for (next, word) in [(404, "run helm upgrade"), (200, "install the chart knack-crds")] {
             seen.changed().await.unwrap();
-            let told = format!("{:?}", *seen.borrow_and_update());
-            assert!(told.contains(word), "{told}");
+            let reported = format!("{:?}", *seen.borrow_and_update());
+            assert!(reported.contains(word), "{reported}");
             code.store(next, Ordering::SeqCst);
         }
         waiting.await.unwrap();

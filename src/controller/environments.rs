@@ -1,4 +1,4 @@
-//! Follows the builders' statuses of environments, and requests a look where they change.
+//! Follows the builders' statuses of environments, and requests reconciles where they change.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::context::Context;
 use crate::environments;
 use crate::selection::{Revision, Scope, asked, reaches};
 
-/// How long the first look at Skills waits for the statuses: what is judged without them says of environments that are there that
+/// How long the first reconcile of Skills waits for the statuses: what is judged without them says of environments that are there that
 /// they are not, until the statuses come. Statuses that cannot be had, as without the right to read them, delay nobody for longer.
 const LIST_WITHIN: Duration = Duration::from_secs(30);
 
@@ -40,7 +40,7 @@ pub(super) async fn follow(context: Arc<Context>, listed: watch::Sender<bool>) {
     tokio::join!(following, patience, notify(&context, news));
 }
 
-/// Skills that ask for an environment whose status has changed look again, and the runtimes that reach them.
+/// Skills that ask for an environment whose status has changed are reconciled, and the runtimes that reach them.
 async fn notify(context: &Context, mut news: watch::Receiver<()>) {
     let mut known = Arc::new(EnvironmentStatuses::default());
     while news.changed().await.is_ok() {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_skills_that_ask_for_a_changed_environment_look_again() {
+    fn only_skills_that_ask_for_a_changed_environment_are_reconciled() {
         let base = "r.io/python@sha256:00";
         let of = |digest: &str| key(digest, true, &Rules::default(), base);
         let declared = |digest: &str| json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": digest});

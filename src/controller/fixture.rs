@@ -135,7 +135,7 @@ pub(super) async fn lead(
     (tokio::spawn(leading), shutdown)
 }
 
-/// Those of a controller of all namespaces.
+/// The settings of a controller of all namespaces.
 pub(super) fn settings() -> ControllerSettings {
     ControllerSettings {
         namespace: "home".to_owned(),

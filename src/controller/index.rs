@@ -1,5 +1,5 @@
-//! Which objects of a store have something in common, so that a reconcile does not look through all of them: with
-//! thousands of skills, a look through all of them for each of them is most of what the process does.
+//! Which objects of a store have something in common, so that a reconcile does not read all of them: with
+//! thousands of skills, reading all of them for each of them is most of what the process does.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};

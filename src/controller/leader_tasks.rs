@@ -159,7 +159,7 @@ fn announce(tasks: &mut Tasks, context: &Arc<Context>, phase: watch::Sender<Phas
     });
 }
 
-/// The certificates that the leader looks after: the hub's, and those of registry and webhook if these are installed.
+/// The certificates that the leader maintains: the hub's, and those of registry and webhook if these are installed.
 fn certificate_tasks(
     settings: &ControllerSettings,
     metrics: &Metrics,

@@ -10,7 +10,7 @@ use super::cluster_state::decoded;
 use super::context::Context;
 
 /// How often objects are counted: as often as a Prometheus asks, at a hundredth of a second for ten thousand skills.
-const LOOK_EVERY: Duration = Duration::from_secs(15);
+const COUNT_INTERVAL: Duration = Duration::from_secs(15);
 
 /// States of an object, as metrics have them.
 const STATES: [&str; 3] = ["ready", "stalled", "reconciling"];
@@ -46,7 +46,7 @@ pub(super) async fn run(context: Arc<Context>) {
                 .filter(|one| is(one, CONDITION_ISOLATED, "False"))
                 .count(),
         );
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(COUNT_INTERVAL).await;
     }
 }
 

@@ -21,10 +21,10 @@ use super::http::Phase;
 use super::settings::ControllerSettings;
 use crate::api_call::{CALL_TIMEOUT, within};
 
-/// Between two looks: a holder renews its Lease every three seconds.
-const BETWEEN_LOOKS: Duration = Duration::from_secs(8);
-/// How often a controller that leads looks for another one: two may have started in the same moment.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Pause between two checks: a holder renews its Lease every three seconds.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(8);
+/// How often a controller that leads checks for another one: two may have started in the same moment.
+const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Leases read at most; releases beyond it go unseen.
 const RELEASES_MAX: u32 = 500;
 /// Every namespace.
@@ -35,7 +35,7 @@ const EVERYWHERE: &str = "*";
 struct Release {
     namespace: String,
     scope: String,
-    /// Another one with every renewal.
+    /// Changes on every Lease renewal.
     version: String,
     is_held: bool,
     created: Option<Timestamp>,
@@ -58,7 +58,7 @@ pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSetti
         if candidates(&before, settings).next().is_none() {
             break;
         }
-        sleep(BETWEEN_LOOKS).await;
+        sleep(RENEWAL_PAUSE).await;
         let now = list_releases(client).await;
         let Some(rival) = alive(&before, &now, settings) else {
             break;
@@ -77,12 +77,12 @@ pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSetti
 /// Returns when another release is found that was there before this one; while it is not, never.
 pub(super) async fn meet(client: &Client, settings: &ControllerSettings) -> ControllerError {
     loop {
-        sleep(LOOK_AGAIN).await;
+        sleep(CHECK_INTERVAL).await;
         let before = list_releases(client).await;
         if candidates(&before, settings).next().is_none() {
             continue;
         }
-        sleep(BETWEEN_LOOKS).await;
+        sleep(RENEWAL_PAUSE).await;
         let now = list_releases(client).await;
         if let Some(rival) = alive(&before, &now, settings)
             && yields(&now, &rival, settings)
@@ -100,7 +100,7 @@ fn candidates<'a>(releases: &'a [Release], settings: &ControllerSettings) -> imp
         .filter(move |release| release.namespace != namespace && release.is_held && overlap(&own, &release.scope))
 }
 
-/// One of them that renewed its Lease between two looks.
+/// A release that renewed its Lease between two checks.
 fn alive(before: &[Release], now: &[Release], settings: &ControllerSettings) -> Option<Release> {
     let renewed = |release: &&Release| {
         before
@@ -140,7 +140,7 @@ async fn list_releases(client: &Client) -> Vec<Release> {
     match within(CALL_TIMEOUT, api.list(&parameters)).await {
         Ok(list) => list.items.iter().map(release).collect(),
         Err(error) => {
-            warn!(%error, "could not look for other releases of Knack");
+            warn!(%error, "could not check for other releases of Knack");
             Vec::new()
         }
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_is_there_and_looks_after_one_of_ours_is_a_rival() {
+    fn a_release_that_is_there_and_manages_one_of_ours_is_a_rival() {
         let free = Release {
             is_held: false,
             ..release("b", "*", "2", 1)
@@ -231,8 +231,8 @@ mod tests {
         ] {
             let settings = settings(watched);
             assert_eq!(scope(&settings), expected);
-            assert!(settings.looks_after("sandboxes"));
-            assert_eq!(settings.looks_after("elsewhere"), of_others, "{watched:?}");
+            assert!(settings.manages("sandboxes"));
+            assert_eq!(settings.manages("elsewhere"), of_others, "{watched:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use super::context::Context;
 use super::pending_changes::Changed;
 use super::settings::{RUNTIME_PAUSE, RUNTIME_PAUSE_MAX};
 
-/// Turns any number of changes into one look per pause, of the runtimes that they touch.
+/// Turns any number of changes into one reconcile per pause, of the runtimes that they touch.
 pub(super) async fn pace(context: &Context) {
     let mut pause = RUNTIME_PAUSE;
     loop {
@@ -49,8 +49,8 @@ pub(super) fn touched(context: &Context, changed: &Changed) -> Vec<ObjectRef<Wat
 
 /// Reconciles are spaced further apart while changes keep arriving: going through ten thousand skills four times a
 /// second gains nothing.
-pub(super) fn next_pause(pause: Duration, quiet: Duration, has_looked: bool) -> Duration {
-    if !has_looked || quiet > RUNTIME_PAUSE {
+pub(super) fn next_pause(pause: Duration, quiet: Duration, has_reconciled: bool) -> Duration {
+    if !has_reconciled || quiet > RUNTIME_PAUSE {
         return RUNTIME_PAUSE;
     }
     pause.saturating_mul(2).min(RUNTIME_PAUSE_MAX)
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_go_apart_in_a_storm_and_come_back_after_it() {
+    fn reconciles_go_apart_in_a_storm_and_come_back_after_it() {
         let mut pause = RUNTIME_PAUSE;
         let mut pauses = Vec::new();
         for _ in 0..7 {

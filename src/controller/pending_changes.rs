@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::selection::{Scope, namespaces_reached, reaches};
 
-/// The changes since runtimes looked last.
+/// The changes since runtimes were reconciled last.
 #[derive(Debug, Default)]
 pub(super) struct PendingChanges {
     changed: Mutex<Changed>,
@@ -85,7 +85,7 @@ impl Changed {
         is_known.then_some(names)
     }
 
-    /// Whether a runtime has to look again.
+    /// Whether a runtime has to be reconciled.
     pub(super) fn touches(&self, runtime: &SkillRuntime, scope: &Scope<'_>) -> bool {
         if self.listed_anew || self.skills.keys().any(|namespace| reaches(runtime, scope, namespace)) {
             return true;
@@ -116,7 +116,7 @@ mod tests {
         .unwrap()
     }
 
-    /// How many of 200 runtimes of their own namespaces, a cluster default, one with a selector and one with a pin look again.
+    /// How many of 200 runtimes of their own namespaces, a cluster default, one with a selector and one with a pin are reconciled.
     fn evaluations(changed: &Changed) -> usize {
         let labels: NamespaceLabels = [("n7".to_owned(), [("team".to_owned(), "a".to_owned())].into())].into();
         let scope = |cluster_default| Scope {

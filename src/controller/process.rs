@@ -112,7 +112,7 @@ async fn lead(
         result = tokio::select! {
             result = reconcile(client, settings, owner, Arc::clone(&metrics), phase, stop) => result,
             rival = other_releases::meet(&asking, &own) => Err(rival),
-            // Another one may lead from now on: nothing more is written, not even by calls under way.
+            // Another process may lead from now on: nothing more is written, not even by calls under way.
             () = LeaseHolder::lost(holder) => Err(ControllerError::LeaseLost),
         };
     }

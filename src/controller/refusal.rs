@@ -180,7 +180,7 @@ mod tests {
     /// The message is the same at each attempt, or each would be another status.
     #[test]
     fn a_webhook_that_cannot_be_reached_is_named_without_its_address() {
-        let told = |port: u16| {
+        let reported = |port: u16| {
             let text = format!(
                 "Internal error occurred: failed calling webhook \"check.example.org\": failed to call webhook: Post \"https://hooks.n.svc:443/x?timeout=10s\": read tcp 10.0.0.1:{port}->10.96.7.8:443: connection reset by peer"
             );
@@ -188,8 +188,8 @@ mod tests {
             assert!(is_of_unreachable_webhook(&error) && !is_for_want_of_rights(&error));
             verdict(&error).unwrap()
         };
-        let verdict = told(4_711);
-        assert_eq!(verdict, told(4_712));
+        let verdict = reported(4_711);
+        assert_eq!(verdict, reported(4_712));
         assert_eq!(
             (verdict.state, verdict.reason),
             (VerdictState::Retrying, Reason::RefusedByApiServer)

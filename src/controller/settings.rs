@@ -14,7 +14,7 @@ pub(super) const WATCH_SECONDS: u32 = 200;
 pub(super) const SKILL_CONCURRENCY: u16 = 16;
 /// Runtimes reconciled at once; each may go through every skill.
 pub(super) const RUNTIME_CONCURRENCY: u16 = 8;
-/// Skills change in bursts; runtimes look again at most this often.
+/// Skills change in bursts; runtimes are reconciled at most this often.
 pub(super) const RUNTIME_PAUSE: Duration = Duration::from_millis(250);
 /// The pause while changes keep coming, at most.
 pub(super) const RUNTIME_PAUSE_MAX: Duration = Duration::from_secs(5);
@@ -24,9 +24,9 @@ pub(super) const TRIGGER_QUEUE: usize = 1_024;
 pub(super) const RESYNC: Duration = Duration::from_hours(1);
 /// The fence of a runtime is checked this often: nothing reports changes of it, and watching policies everywhere would
 /// need rights in namespaces where no code runs.
-pub(super) const FENCE_LOOK: Duration = Duration::from_mins(1);
+pub(super) const FENCE_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// Interval between checks of the authorities that sidecars trust: a copy that was deleted or changed is restored within it.
-pub(super) const AUTHORITIES_LOOK: Duration = Duration::from_mins(1);
+pub(super) const AUTHORITIES_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// Most characters of a description in a status, which is what a listing shows at most.
 pub(super) const DESCRIPTION_MAX: usize = 1024;
 /// First pause after an error; it doubles.
@@ -36,7 +36,7 @@ pub(super) const RETRY_MAX: Duration = Duration::from_mins(5);
 /// Failures in a row after which an object says that calls to the API server fail: a connection that broke and an API server that restarts
 /// are back before, and cost no status.
 pub(super) const REPORTED_FAILURES: u32 = 2;
-/// Pause between looks for definitions that are not installed yet.
+/// Pause between checks for definitions that are not installed yet.
 pub(super) const CRD_PAUSE: Duration = Duration::from_secs(2);
 /// Bytes of fetched archives that are kept by address and digest, so that a changed label fetches nothing.
 pub(super) const ARCHIVE_CACHE_BYTES: usize = 32 << 20;
@@ -113,7 +113,7 @@ impl ControllerSettings {
     }
 
     /// Whether a namespace is managed.
-    pub fn looks_after(&self, namespace: &str) -> bool {
+    pub fn manages(&self, namespace: &str) -> bool {
         let own = self.namespaces();
         own.is_empty() || own.contains(namespace)
     }

@@ -25,7 +25,7 @@ struct Notes {
 }
 
 impl SidecarTrust {
-    /// Notes the namespaces that the last look at pods has found.
+    /// Notes the namespaces that the last check of pods has found.
     pub(super) fn ask(&self, namespaces: BTreeSet<String>) {
         let mut notes = self.notes();
         if notes.asking != namespaces {

@@ -37,8 +37,8 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
         .collect();
     skills.push(skill("modest", "quick", &inline));
     // Names of Skills with a status that says that work has begun, or is waited for.
-    let told = Arc::new(Mutex::new(BTreeMap::new()));
-    let seen = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(BTreeMap::new()));
+    let seen = Arc::clone(&reported);
     let (delivered, is_delivered) = oneshot::channel();
     let delivered = Mutex::new(Some(delivered));
     let skills = Arc::new(skills);
@@ -84,14 +84,14 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
         .expect("the inline skill is delivered soon")
         .unwrap();
     let all_told = async {
-        while told.lock().unwrap().len() < SLOW {
+        while reported.lock().unwrap().len() < SLOW {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
     tokio::time::timeout(SOON, all_told)
         .await
         .expect("every Skill says what it waits for");
-    let waiting = told
+    let waiting = reported
         .lock()
         .unwrap()
         .values()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::settings::AUTHORITIES_LOOK;
+use super::settings::AUTHORITIES_CHECK_INTERVAL;
 use crate::api_call::{CallError, call};
 
 const GROUP: &str = "certificates.k8s.io";
@@ -32,8 +32,8 @@ enum BundleOutcome {
 pub(super) struct TrustBundle {
     client: Client,
     name: String,
-    /// The authorities at the last look, and when that was.
-    looked: Option<(String, Instant)>,
+    /// The authorities at the last check, and when that was.
+    checked: Option<(String, Instant)>,
     /// What it found then, so that a fault is logged once.
     last: Option<BundleOutcome>,
 }
@@ -62,21 +62,21 @@ impl TrustBundle {
         Self {
             client,
             name,
-            looked: None,
+            checked: None,
             last: None,
         }
     }
 
-    /// Looks, unless it did within [`AUTHORITIES_LOOK`] and the authorities are the same, and writes what differs.
+    /// Checks, unless it did within [`AUTHORITIES_CHECK_INTERVAL`] and the authorities are the same, and writes what differs.
     pub(super) async fn share(&mut self, authorities: &str, now: Instant) -> Result<(), CallError> {
-        let recent = |(known, at): &(String, Instant)| known == authorities && now < *at + AUTHORITIES_LOOK;
-        if self.looked.as_ref().is_some_and(recent) {
+        let recent = |(known, at): &(String, Instant)| known == authorities && now < *at + AUTHORITIES_CHECK_INTERVAL;
+        if self.checked.as_ref().is_some_and(recent) {
             return Ok(());
         }
         let found = self.ensure(authorities).await?;
         self.report(found);
         self.last = Some(found);
-        self.looked = Some((authorities.to_owned(), now));
+        self.checked = Some((authorities.to_owned(), now));
         Ok(())
     }
 

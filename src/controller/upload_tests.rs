@@ -24,16 +24,16 @@ const TOUCHES: usize = 5;
 struct FakeCluster {
     skill: Value,
     runtimes: Vec<Value>,
-    /// Of the upload.
+    /// The ConfigMaps of the upload.
     upload: BTreeMap<String, Value>,
-    /// Of the revisions in service.
+    /// The ConfigMaps of the revisions in service.
     delivered: Vec<Value>,
     /// Events of ConfigMaps that are still to be sent.
     gone: Option<Value>,
     reads: usize,
     touches: usize,
     wanted: usize,
-    /// A status was written, and the watch has not told it.
+    /// A status was written, and the watch has not delivered it.
     is_written: bool,
 }
 
@@ -78,7 +78,7 @@ impl FakeCluster {
             (&Method::GET, "/api/v1/configmaps") => list(self.upload.values().map(meta).collect()),
             (&Method::POST, "/api/v1/namespaces/team/configmaps") => {
                 let mut made: Value = serde_json::from_slice(body).unwrap();
-                // One that is there stays what it is, also where the watch has not told it yet.
+                // A ConfigMap that exists stays what it is, also where the watch has not shown it yet.
                 let there = |map: &&Value| map["metadata"]["name"] == made["metadata"]["name"];
                 if let Some(found) = self.delivered.iter().find(there) {
                     return Some(found.clone());
@@ -116,7 +116,7 @@ impl FakeCluster {
         match path {
             "/apis/knack.dev/v1alpha1/skills" if self.touches < self.wanted => {
                 self.touches += 1;
-                // The last of them lacks a condition, which no look at the content needs: the status that is written then shows that its
+                // The last of them lacks a condition, which no reading of the content needs: the status that is written then shows that its
                 // reconcile is over.
                 if self.touches == self.wanted
                     && let Some(conditions) = self.skill["status"]["conditions"].as_array_mut()
@@ -210,7 +210,7 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
         fake_cluster.reason() == "Delivered"
     })
     .await;
-    // One that sees the revision in service, and then as many that have nothing to do.
+    // A reconcile that sees the revision in service, and then as many that have nothing to do.
     let (before, _) = touch(&fake_cluster, 2).await;
     let (after, _) = touch(&fake_cluster, TOUCHES).await;
     assert_eq!(
@@ -225,7 +225,7 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
         let first = fake_cluster.upload.keys().next().unwrap().clone();
         fake_cluster.gone = fake_cluster.upload.remove(&first);
     }
-    until(&fake_cluster, "it is told", |fake_cluster| {
+    until(&fake_cluster, "it is delivered", |fake_cluster| {
         fake_cluster.reason() == "SourceNotFound"
     })
     .await;
@@ -269,7 +269,7 @@ async fn a_version_that_a_pin_chooses_is_delivered_once_as_a_revision_of_the_ski
         fake_cluster.reason() == "Delivered"
     })
     .await;
-    // The watch tells of the two ConfigMaps one after the other.
+    // The watch delivers the two ConfigMaps one after the other.
     let before = touch(&fake_cluster, 2 * TOUCHES).await;
     assert_eq!(
         touch(&fake_cluster, TOUCHES).await,

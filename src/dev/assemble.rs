@@ -132,7 +132,7 @@ fn other_version(settings: &RuntimeSettings, source: &SkillSource, last: &LastGo
     let version = match (&loaded, last.skill(&source.id)) {
         (Some(skill), _) => skill.version.as_deref(),
         (None, Some(kept)) => kept.version.as_deref(),
-        // Its errors are reported when it is judged.
+        // The skill's errors are reported when it is judged.
         (None, None) => return None,
     };
     version_refused(settings, &source.id, version)
@@ -336,9 +336,9 @@ spec:
                 &mut last,
             );
             assert_eq!(!snapshot.skills.is_empty(), is_served, "{allowed} {packages}");
-            let told = snapshot.reports.iter().any(|report| report.text.starts_with(&said));
+            let is_reported = snapshot.reports.iter().any(|report| report.text.starts_with(&said));
             assert_eq!(
-                told,
+                is_reported,
                 !snapshot.reports.is_empty(),
                 "{allowed} {packages}: {:?}",
                 snapshot.reports

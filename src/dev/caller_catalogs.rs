@@ -185,7 +185,8 @@ fn make(
                 match allowed {
                     Ok(mut skill) => {
                         skill.packages = (runtime.packages)(&skill);
-                        // Of another version nobody asks without naming it, and each was told while it was the default.
+                        // Nobody asks for another version without naming it, and each was reported while it was the
+                        // default.
                         if let Some(granted) = runtime
                             .granted
                             .as_deref()

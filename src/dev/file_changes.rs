@@ -1,7 +1,7 @@
 //! Changes of the files of a catalog. The kernel has one in its queue as soon as it is written, so a request that comes next
 //! finds it there.
 //!
-//! Only what the search reads is watched, each folder before it is looked at. A watch is of a folder, not of its name: a named
+//! Only what the search reads is watched, each folder before it is read. A watch is of a folder, not of its name: a named
 //! path behind which there is another one now is found by asking what it is.
 
 use std::io;
@@ -48,7 +48,7 @@ struct UnwatchedPaths {
 }
 
 impl FileChanges {
-    /// Of what a user named. Errors: this user has no more queues.
+    /// Watches the paths that a user named. Errors: this user has no more queues.
     pub(super) fn of(paths: &[PathBuf]) -> io::Result<Self> {
         Ok(Self {
             queue: inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?,
@@ -64,7 +64,7 @@ impl FileChanges {
         *self.unwatched.lock().unwrap_or_else(PoisonError::into_inner) = UnwatchedPaths::default();
     }
 
-    /// Watches a folder that is about to be looked at.
+    /// Watches a folder that is about to be read.
     pub(super) fn watch_folder(&self, folder: &Path) {
         let changes = WatchFlags::MODIFY
             | WatchFlags::ATTRIB

@@ -572,12 +572,12 @@ mod tests {
                 std::fs::write(&path, text).unwrap();
             }
             let found = discover(&Search::of(vec![path]));
-            let told: Vec<&str> = found.errors().map(|report| report.text.as_str()).collect();
+            let reported: Vec<&str> = found.errors().map(|report| report.text.as_str()).collect();
             let expected = expected.map(|problem| problem.to_string());
-            assert_eq!(told.len(), 1, "{name}: {told:?}");
-            let is_manifest = told[0].contains("document 1");
-            assert_eq!(is_manifest, expected.is_none(), "{name}: {told:?}");
-            assert!(expected.is_none_or(|expected| told == [expected]), "{name}: {told:?}");
+            assert_eq!(reported.len(), 1, "{name}: {reported:?}");
+            let is_manifest = reported[0].contains("document 1");
+            assert_eq!(is_manifest, expected.is_none(), "{name}: {reported:?}");
+            assert!(expected.is_none_or(|expected| reported == [expected]), "{name}: {reported:?}");
             assert_eq!(found.named_failed.len(), 1, "{name}");
         }
     }

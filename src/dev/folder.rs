@@ -17,7 +17,7 @@ const FOLDER_MAX_FILES: usize = knack_skill::tree::MAX_FILES;
 const FOLDER_MAX_DEPTH: usize = 16;
 /// Never part of a skill: version control, byte code, desktop litter, dependencies of a checkout.
 const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", NODE_MODULES];
-/// Of these its author may have meant to ship the content, which the first warning of a skill says.
+/// The one skipped name whose content an author may have meant to ship; the skill's first warning mentions it.
 const NODE_MODULES: &str = "node_modules";
 
 /// Reads every regular file below `root`. Links are not followed: a skill must not carry what its author's

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn activation_limits_and_pins_without_a_skill_are_reported() {
-        let told = |runtime: &str, reports_pins: bool| {
+        let message = |runtime: &str, reports_pins: bool| {
             let text = format!(
                 "apiVersion: knack.dev/v1alpha1
 kind: SkillRuntime
@@ -214,20 +214,20 @@ spec:
             texts.join("|")
         };
         let capped = "skill word: requests activation Always, is served as Listed: spec.maxActivation of the SkillRuntime; raise it or pin the skill";
-        assert_eq!(told("{}", true), capped);
-        assert_eq!(told("{maxActivation: Always}", true), "");
+        assert_eq!(message("{}", true), capped);
+        assert_eq!(message("{maxActivation: Always}", true), "");
         assert_eq!(
-            told("{skillSelector: {skills: [{name: word, mode: Always}]}}", true),
+            message("{skillSelector: {skills: [{name: word, mode: Always}]}}", true),
             ""
         );
-        assert_eq!(told("{skillSelector: {skills: [{name: word}]}}", true), capped);
+        assert_eq!(message("{skillSelector: {skills: [{name: word}]}}", true), capped);
         let other = "{maxActivation: Always, skillSelector: {skills: [{name: wort}, {namespace: team, name: word}]}}";
         assert_eq!(
-            told(other, true),
+            message(other, true),
             "spec.skillSelector.skills: no skill default/wort, team/word is found here; check namespace and name"
         );
-        assert_eq!(told(other, false), "");
-        let twice = told(
+        assert_eq!(message(other, false), "");
+        let twice = message(
             "{skillSelector: {skills: [{name: word, mode: Always}, {name: word, mode: Never}]}}",
             true,
         );
@@ -241,7 +241,7 @@ spec:
 
     #[test]
     fn activation_above_the_cluster_default_is_reported_without_a_runtime() {
-        let told = |mode: &str| {
+        let message = |mode: &str| {
             let text = format!(
                 "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: word}}\nspec:\n  activation: {{mode: {mode}}}\n  \
                  source: {{inline: {{files: {{SKILL.md: \"---\\nname: word\\ndescription: d\\n---\\nx\\n\"}}}}}}\n"
@@ -251,13 +251,13 @@ spec:
             texts.join("|")
         };
         assert_eq!(
-            told("Always"),
+            message("Always"),
             "warning: no SkillRuntime: a cluster serves word (Always) as Listed, unless spec.maxActivation of its SkillRuntime is higher or \
              a pin sets the mode"
         );
-        assert!(told("Auto").contains("word (Auto) as Listed"));
-        assert_eq!(told("Listed"), "");
-        assert_eq!(told("OnRequest"), "");
+        assert!(message("Auto").contains("word (Auto) as Listed"));
+        assert_eq!(message("Listed"), "");
+        assert_eq!(message("OnRequest"), "");
         let folder = tempfile::tempdir().unwrap();
         let document = "---\nname: a\ndescription: d\nactivation: Always\n---\nx\n";
         std::fs::create_dir(folder.path().join("a")).unwrap();
@@ -275,7 +275,7 @@ spec:
         std::fs::create_dir(&skill).unwrap();
         std::fs::write(skill.join("SKILL.md"), document).unwrap();
         std::fs::write(skill.join("rain.py"), "").unwrap();
-        let told = |flags: Option<&[&str]>| {
+        let message = |flags: Option<&[&str]>| {
             let search = Search::of(vec![folder.path().to_owned()]);
             let flags = flags.map(|flags| flags.iter().filter_map(|word| EnvFlag::of(word)).collect());
             let search = match flags {
@@ -286,16 +286,16 @@ spec:
             let texts: Vec<String> = snapshot.reports.into_iter().map(|report| report.text).collect();
             texts.join("|")
         };
-        assert_eq!(told(None), "");
-        assert_eq!(told(Some(&["word:TOKEN", "default/word:REGION"])), "");
-        assert_eq!(told(Some(&["word:TOKEN", "word:REGION", "word:TZ"])), "");
+        assert_eq!(message(None), "");
+        assert_eq!(message(Some(&["word:TOKEN", "default/word:REGION"])), "");
+        assert_eq!(message(Some(&["word:TOKEN", "word:REGION", "word:TZ"])), "");
         assert_eq!(
-            told(Some(&["other:TOKEN"])),
+            message(Some(&["other:TOKEN"])),
             "skill word: tools run without environment values that they ask for: rain: REGION, TOKEN; grant them with \
              --allow-env word:REGION --allow-env word:TOKEN, or remove them from tool_env or env of the skill"
         );
         assert_eq!(
-            told(Some(&["word:TOKEN", "word:REGION", "word:TOKN"])),
+            message(Some(&["word:TOKEN", "word:REGION", "word:TOKN"])),
             "skill word: no declared tool that may get values asks for TOKN, so --allow-env word:TOKN has no effect; correct the flag, or \
              tool_env or env of the skill"
         );

@@ -48,7 +48,7 @@ pub(crate) struct SkillFlag {
 }
 
 impl SkillFlag {
-    /// Of a word `SKILL:NAME` of `--allow-env`.
+    /// The flag for a word `SKILL:NAME` of `--allow-env`.
     pub(crate) fn of_allow_env(word: &str) -> Self {
         let skill = word.rsplit_once(':').map_or(word, |(skill, _)| skill);
         Self {
@@ -78,7 +78,7 @@ pub(super) struct EnvFlag {
 }
 
 impl EnvFlag {
-    /// Of `SKILL:NAME`; one that is none is refused where the values are read.
+    /// Reads `SKILL:NAME`; another form gives `None`, and is refused where the values are read.
     pub(super) fn of(word: &str) -> Option<Self> {
         let (_, variable) = word.rsplit_once(':')?;
         Some(Self {
@@ -94,7 +94,7 @@ impl EnvFlag {
 }
 
 impl Search {
-    /// Of what a user named.
+    /// A search in the paths that a user named.
     pub fn of(paths: Vec<PathBuf>) -> Self {
         Self {
             paths,
@@ -154,7 +154,7 @@ impl Search {
         }
     }
 
-    /// A folder is about to be looked at.
+    /// A folder is about to be read.
     pub(super) fn reads_folder(&self, folder: &Path) {
         if let Some(changes) = &self.changes {
             changes.watch_folder(folder);

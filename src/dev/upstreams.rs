@@ -26,7 +26,7 @@ pub(super) struct UpstreamArgs {
     /// Base URL for the Gemini API
     #[arg(long, env = "KNACK_UPSTREAM_GEMINI")]
     upstream_gemini: Option<String>,
-    /// APIs whose upstream is another gateway of Knack, such as the one of a cluster: it is told with x-knack-via that skills are
+    /// APIs whose upstream is another gateway of Knack, such as the one of a cluster: the header x-knack-via says that skills are
     /// injected here, and injects none
     #[arg(
         long,

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(
             with_report(&kept, report.clone()).reports,
             kept.reports,
-            "it is told once"
+            "it is reported once"
         );
         assert_eq!(kept.runtime.max_risk, knack_skill::risk::Risk::Safe);
         assert_eq!(kept.revision, current.revision);

@@ -40,7 +40,7 @@ pub struct MountedSkill {
     pub skill: Arc<Skill>,
     /// The share of the process's memory that its files take.
     pub memory: Option<Arc<MemoryShare>>,
-    /// Its revision.
+    /// The revision that is mounted.
     pub revision: String,
     /// Resources that it asks for.
     pub resources: Option<Resources>,
@@ -342,7 +342,7 @@ fn declared_command(
     let Some((_, MountedSkill { skill, .. })) = mounted.find(|(line, _)| line.mount == *folder) else {
         return Ok(());
     };
-    // Of two whose commands begin alike, the longer one is meant.
+    // If the commands of two tools begin alike, the longer one is meant.
     let declared = skill.tools.iter().filter(|tool| argv.starts_with(&tool.command));
     let tool = declared.max_by_key(|tool| (tool.command.len(), tool.risk));
     let max_risk = admission.runtime.spec.max_risk();

@@ -10,8 +10,8 @@ pub(super) const READS_AT_ONCE: usize = 32;
 /// What a ConfigMap takes at most while it is read: 1 MiB of values, which is all that the API server takes, as they are sent, or
 /// decoded and as files. Not the size that a status gives: somebody may have put another ConfigMap in the place of the named one.
 const CONFIG_MAP_BYTES: usize = 2 << 20;
-/// Of the process's memory budget, the part for all reads together: a quarter, so that under a limit of 512 MiB 32 skills of one
-/// ConfigMap are read at once, and a skill of eleven beside ten of one.
+/// Share of the process's memory budget for all reads together: a quarter, so that under a limit of 512 MiB 32 skills
+/// of one ConfigMap are read at once, and a skill of eleven beside ten of one.
 const PART_DIVISOR: usize = 4;
 /// How long a read waits for others to return their memory. Reads end within the time limit of a call to the API server.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -31,8 +31,8 @@ use crate::events::Events;
 use crate::selection::declared_packages;
 use crate::{artifact, hub::watch::Shared};
 
-/// Of the process's memory budget, the part for content that is kept: an eighth, 100 skills of 300 KiB under a limit of
-/// 512 MiB. Content is needed twice: when gateways fetch it, and when code runs.
+/// Share of the process's memory budget for content that is kept: an eighth, 100 skills of 300 KiB under a limit of 512
+/// MiB. Content is needed twice: when gateways fetch it, and when code runs.
 const CACHE_DIVISOR: usize = 8;
 /// Locks for revisions that are being read for requests. Two revisions that share a lock are read one after the other, which is rare
 /// with [`READS_AT_ONCE`] reads.
@@ -278,7 +278,7 @@ impl Artifacts {
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
         }
-        // Of several requests for the same content, one reads it.
+        // One of several requests for the same content reads it.
         let _alone = self.stripe(&summary.in_service).lock().await;
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
@@ -508,7 +508,7 @@ fn summarize(wanted: &ServedRevision, content: artifact::Content) -> Content {
         })
         .collect();
     let skill = knack_skill::load(content.to_load(&wanted.skill)).skill.map(Arc::new);
-    // Imports of scripts are not looked at: no Python is parsed here.
+    // Imports of scripts are not read: no Python is parsed here.
     let declares = |skill: &Arc<LoadedSkill>| declared_packages(&stated(&skill.files, skill.requirements.as_ref()));
     let summary = Arc::new(Summary {
         in_service: wanted.clone(),

@@ -8,7 +8,7 @@ use knack_serving::bodies::{
     self, ARRIVE_TIMEOUT, BODY_MAX_BYTES, BodyBudget, BodyError, BodyTimes, HeldBody, SILENCE_TIMEOUT,
 };
 
-/// Of the process's budget, how many eighths large bodies and the inputs of waiting runs may take.
+/// Share of the process's memory budget, in eighths, that large bodies and the inputs of waiting runs may take.
 const EIGHTHS: usize = 3;
 /// Bytes that a request takes of the whole budget; more than this comes from the part for large bodies. A call with its
 /// arguments or its source text has this size; a full queue of a runtime usually takes 5 MiB.

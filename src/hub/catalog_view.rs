@@ -34,7 +34,7 @@ pub struct CatalogView {
     by_digest: OnceLock<HashMap<String, Arc<SkillRef>>>,
 }
 
-/// Skills in which a digest is looked for first: as many as change while gateways fetch what changed before.
+/// Skills in which a digest is searched for first: as many as change while gateways fetch what changed before.
 const LATEST: usize = 64;
 
 /// The number of no version: the registry begins at 1.
@@ -229,7 +229,7 @@ fn rename_earlier(line: &mut SkillLine) {
     }
 }
 
-/// The version of an uploaded skill that the registry says it is. The gateway looks for that skill in the same namespace, so
+/// The version of an uploaded skill that the registry says it is. The gateway searches for that skill in the same namespace, so
 /// a label claims nothing of another one.
 fn upload(labels: &BTreeMap<String, String>) -> Option<UploadLine> {
     Some(UploadLine {
@@ -307,8 +307,8 @@ pub fn changes(before: &Arc<CatalogView>, after: &Arc<CatalogView>, seen: &str) 
 }
 
 fn unserved(view: &CatalogView) -> CatalogLine {
-    let told = view.unserved.iter().take(UNSERVED_MAX);
-    let skills = told.map(|(id, why)| UnservedSkill {
+    let reported = view.unserved.iter().take(UNSERVED_MAX);
+    let skills = reported.map(|(id, why)| UnservedSkill {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
         why: why.clone(),
@@ -494,13 +494,13 @@ mod tests {
             serde_json::json!({"type": "Ready", "status": "False", "reason": reason, "message": message,
                 "lastTransitionTime": "2026-01-01T00:00:00Z"})
         };
-        let told = |reason: Reason, message: &str, ready| {
+        let reported = |reason: Reason, message: &str, ready| {
             let message = message.to_owned();
             why_unserved(&skill(ready), &Rejection { reason, message })
         };
         let none = serde_json::Value::Null;
         assert_eq!(
-            told(Reason::NotAllowedBySkill, "m", none.clone()),
+            reported(Reason::NotAllowedBySkill, "m", none.clone()),
             None,
             "as one that is not there"
         );
@@ -525,9 +525,9 @@ mod tests {
                 "SourceUnavailable: see the condition Ready of the Skill",
             ),
         ] {
-            assert_eq!(told(reason, message, ready).as_deref(), Some(expected));
+            assert_eq!(reported(reason, message, ready).as_deref(), Some(expected));
         }
-        let long = told(Reason::NotReady, "m", ready("InvalidSkill", &"ä".repeat(WHY_MAX))).unwrap();
+        let long = reported(Reason::NotReady, "m", ready("InvalidSkill", &"ä".repeat(WHY_MAX))).unwrap();
         assert!(long.len() < WHY_MAX + 4 && long.ends_with('…'), "{long}");
     }
 

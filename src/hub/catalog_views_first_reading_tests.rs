@@ -72,7 +72,7 @@ async fn a_replica_has_not_started_before_it_has_the_content_of_the_listed_skill
     assert_eq!(started.waiting_for(), None);
 }
 
-/// Views are looked at before a start is over, by requests for content. The one that the first catalog is made of is newer than
+/// Views are read before a start is over, by requests for content. The one that the first catalog is made of is newer than
 /// these: a start is not over between the moment that content is known and the note that says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn start_ends_after_views_have_the_last_content() {
@@ -81,7 +81,7 @@ async fn start_ends_after_views_have_the_last_content() {
     let skill = cluster.deliver("a", "one", &json!({}));
     let wanted = ServedRevision::of(&skill).unwrap();
     cluster.take(Event::Apply(skill.clone()));
-    assert!(cluster.view(None).skills.is_empty(), "looked at too early");
+    assert!(cluster.view(None).skills.is_empty(), "read too early");
     let (reads, is_held) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
     let shared = Arc::clone(&cluster.shared);
     // A reader of the cluster state: the note waits for it.
@@ -100,7 +100,7 @@ async fn start_ends_after_views_have_the_last_content() {
     let (artifacts, answer) = (cluster.artifacts.clone(), std::sync::mpsc::channel());
     let asked = std::thread::spawn(move || answer.0.send(artifacts.is_settled(&wanted)));
     let settled = answer.1.recv_timeout(std::time::Duration::from_millis(200));
-    assert_ne!(settled, Ok(true), "no view has been told");
+    assert_ne!(settled, Ok(true), "no view has been sent");
     reads.0.send(()).unwrap();
     reader.join().unwrap();
     asked.join().unwrap().ok();

@@ -8,10 +8,10 @@ use crate::hub::catalog_view::{changes, index};
 /// What a stream with this view says of skills that are not served.
 fn unserved(view: &CatalogView) -> Vec<String> {
     let lines = index(view, "1", PROTOCOLS.max, None, None);
-    lines.into_iter().flat_map(told).collect()
+    lines.into_iter().flat_map(reported).collect()
 }
 
-fn told(line: CatalogLine) -> Vec<String> {
+fn reported(line: CatalogLine) -> Vec<String> {
     match line {
         CatalogLine::Unserved(unserved) => {
             let skills = unserved.skills.into_iter();
@@ -40,7 +40,7 @@ async fn who_may_see_a_skill_hears_why_it_is_not_served() {
     );
     let lines = |before: &Arc<CatalogView>, after: &Arc<CatalogView>| {
         let lines = changes(before, after, "1").into_iter();
-        lines.flat_map(told).collect::<Vec<_>>()
+        lines.flat_map(reported).collect::<Vec<_>>()
     };
     assert_eq!(lines(&before[0], &views[0]), [why]);
     assert!(changes(&before[1], &views[1], "1").is_empty());

@@ -16,7 +16,7 @@ pub enum Change {
     All,
 }
 
-/// Changes remembered: as many as one apply of a large repository makes between two looks of a stream.
+/// Changes remembered: as many as one apply of a large repository makes between two reads of a stream.
 const LOG_ENTRIES: usize = 4096;
 
 /// The changes of a cluster state, each with a number that grows.

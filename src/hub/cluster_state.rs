@@ -58,7 +58,7 @@ impl ServedObject for Skill {
 }
 
 impl ServedObject for SkillRuntime {
-    /// Of the status only the controller's verdict; the hub's own counts are not served.
+    /// Compares, in the status, only the controller's verdict; the hub's own counts are not served.
     fn differs(&self, other: &Self) -> bool {
         let judged = |runtime: &Self| {
             let status = runtime.status.clone().unwrap_or_default();
@@ -318,7 +318,7 @@ pub fn trim(mut skill: Skill) -> Skill {
     skill.metadata.generation = None;
     skill.status = skill.status.map(|status| SkillStatus {
         activation: status.activation,
-        // Of a Skill that has no content: why.
+        // The conditions of a Skill without content say why it has none.
         conditions: if status.artifact.is_none() {
             status.conditions
         } else {
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(kind.apply(None, Event::Apply(skill(deleted, "3"))), None);
         assert_eq!(kind.apply(None, Event::Delete(skill(deleted, "4"))), None);
         assert_eq!(kind.newest_version(), "4");
-        // One that a first list has on its way out.
+        // A Skill that is being deleted when the first list has it.
         kind.apply(None, Event::Init);
         kind.apply(None, Event::InitApply(skill(deleted, "5")));
         kind.apply(None, Event::InitDone);

@@ -30,9 +30,9 @@ const STATUS_EVERY: Duration = Duration::from_secs(5);
 /// call.
 const STATUSES_AT_ONCE: usize = 8;
 /// Checks after which counts that never settle are written nevertheless: half a minute.
-const RESTLESS_LOOKS: u32 = 6;
+const UNSETTLED_CHECKS_MAX: u32 = 6;
 /// How often a stop checks whether the last runtime was handed over.
-const HELD_LOOK: Duration = Duration::from_millis(100);
+const HANDOVER_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The executors.
 pub struct Executors {
@@ -105,7 +105,7 @@ struct Running {
 #[derive(Debug, Clone, Default)]
 struct WrittenCounts {
     status: Option<PoolCounts>,
-    last_look: Option<PoolCounts>,
+    last_counts: Option<PoolCounts>,
     /// Consecutive checks that differ from the status.
     differing: u32,
 }
@@ -114,14 +114,14 @@ impl WrittenCounts {
     /// Takes the counts of a check; true if they are to be written to the status. The first check of an owner always
     /// is.
     fn is_due(&mut self, now: &PoolCounts) -> bool {
-        let is_unchanged = self.last_look.as_ref() == Some(now);
-        self.last_look = Some(now.clone());
+        let is_unchanged = self.last_counts.as_ref() == Some(now);
+        self.last_counts = Some(now.clone());
         if self.status.as_ref() == Some(now) {
             self.differing = 0;
             return false;
         }
         self.differing += 1;
-        let due = self.status.is_none() || is_unchanged || self.differing >= RESTLESS_LOOKS;
+        let due = self.status.is_none() || is_unchanged || self.differing >= UNSETTLED_CHECKS_MAX;
         if due {
             self.status = Some(now.clone());
             self.differing = 0;
@@ -351,7 +351,7 @@ impl Executors {
             running.values().any(|entry| entry.executor.is_held())
         };
         while is_any_held() {
-            tokio::time::sleep(HELD_LOOK).await;
+            tokio::time::sleep(HANDOVER_POLL_INTERVAL).await;
         }
     }
 
@@ -379,14 +379,14 @@ mod tests {
     /// The ready count at each check, and the checks at which the status is written.
     fn written(seen: &[usize]) -> Vec<usize> {
         let mut written = WrittenCounts::default();
-        let looks = seen.iter().enumerate().filter(|(_, ready)| {
+        let checks = seen.iter().enumerate().filter(|(_, ready)| {
             written.is_due(&PoolCounts {
                 ready: **ready,
                 desired: 2,
                 ..PoolCounts::default()
             })
         });
-        looks.map(|(look, _)| look).collect()
+        checks.map(|(check, _)| check).collect()
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The fences of runtimes that the cluster has: an index fed by watch events. Pure.
 //!
-//! The controller applies fences and looks for them once a minute; the hub follows them, so that nothing runs behind one that is gone,
+//! The controller applies fences and checks them once a minute; the hub follows them, so that nothing runs behind one that is gone,
 //! also while the controller is away.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,9 @@ type Names = BTreeSet<String>;
 /// The runtimes with a fence that denies everything, by namespace.
 #[derive(Debug, Clone, Default)]
 pub struct Fences {
-    /// Of the namespaces whose list was read.
+    /// The fenced runtimes of the namespaces whose list was read.
     known: BTreeMap<String, Names>,
-    /// Of lists that are being read.
+    /// The fenced runtimes in lists that are being read.
     pending: BTreeMap<String, Names>,
 }
 

@@ -79,7 +79,7 @@ pub(super) fn runtime_state(
     if ready.status != "True" {
         return stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
     }
-    // The controller looks once a minute, and not at all while it is away.
+    // The controller checks once a minute, and not at all while it is away.
     if fences.is_missing(&RuntimeName::new(
         runtime.namespace().unwrap_or_default(),
         runtime.name_any(),

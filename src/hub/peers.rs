@@ -113,7 +113,7 @@ mod tests {
         let mut slices = ReadyPeers::default();
         let first = slice("s-1", &json!([endpoint("a", Some(true)), endpoint("b", Some(false))]));
         let second = slice("s-2", &json!([endpoint("c", None), {"addresses": ["10.0.0.8"]}]));
-        // Of two address families a pod has two endpoints.
+        // A pod with two address families has two endpoints.
         let both = slice("s-1", &json!([endpoint("b", Some(true)), endpoint("c", Some(true))]));
         for (event, expected) in [
             (Event::Init, "?"),

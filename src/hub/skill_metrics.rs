@@ -141,7 +141,7 @@ impl SkillUses {
     }
 }
 
-/// The exemplar of a request; `None`: it is not told, or is no id.
+/// The exemplar of a request; `None`: it is not known, or is not an id.
 fn request(id: &str) -> Option<RequestLabel> {
     let id = LastRequests::label(id)?;
     Some(RequestLabel {
@@ -181,7 +181,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}");
         }
-        // Of a known skill every use has a series, so that the first one of its kind is an increase.
+        // Every use of a known skill has a series, so that the first one of its kind is an increase.
         let unused = r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="carried"} 0"#;
         assert!(text.lines().any(|found| found == unused), "{unused}");
         assert_eq!(text.matches("use=\"ran\"").count(), SKILLS_MAX + 1);
@@ -219,7 +219,7 @@ mod tests {
     fn a_skill_that_a_runtime_serves_has_its_series_before_its_first_use() {
         let (uses, mut registry) = (SkillUses::default(), Registry::with_prefix("knack_hub"));
         uses.register(&mut registry);
-        let told = || {
+        let rendered = || {
             let mut text = String::new();
             encode(&mut text, &registry).unwrap();
             text
@@ -229,10 +229,10 @@ mod tests {
         uses.serve("team/small", ["team/pdf".to_owned()]);
         for name in USES {
             let line = format!("{} 0", series(name));
-            assert!(told().lines().any(|found| found == line), "{line}");
+            assert!(rendered().lines().any(|found| found == line), "{line}");
         }
         let tokens = r#"knack_hub_skill_tokens_total{runtime="team/small",skill="team/pdf"} 0"#;
-        assert!(told().lines().any(|found| found == tokens), "{tokens}");
+        assert!(rendered().lines().any(|found| found == tokens), "{tokens}");
         let used = UseLine {
             failed: 1,
             ..UseLine::default()
@@ -242,7 +242,7 @@ mod tests {
         let many = (0..2 * UNUSED_MAX).map(|number| format!("n/{number}"));
         uses.serve("team/small", ["team/pdf".to_owned()].into_iter().chain(many));
         let line = format!("{} 1", series("failed"));
-        assert!(told().lines().any(|found| found == line), "{line}");
-        assert_eq!(told().matches("use=\"ran\"").count(), UNUSED_MAX);
+        assert!(rendered().lines().any(|found| found == line), "{line}");
+        assert_eq!(rendered().matches("use=\"ran\"").count(), UNUSED_MAX);
     }
 }

@@ -20,10 +20,10 @@ use super::watch::{Shared, WatchSettings};
 /// 0.1 s for each. Content that the API server returns later is served from then on. Fences that may not be read are not waited for
 /// longer.
 const READ_WITHIN: Duration = Duration::from_secs(30);
-/// First pause between looks at the first reading; doubled up to [`LOOK_LAST`]: a look at thousands of Skills takes milliseconds.
-const LOOK_FIRST: Duration = Duration::from_millis(10);
-/// See [`LOOK_FIRST`].
-const LOOK_LAST: Duration = Duration::from_millis(250);
+/// First pause between polls of the first reading; doubled up to [`POLL_LAST`]: a poll with thousands of Skills takes milliseconds.
+const POLL_FIRST: Duration = Duration::from_millis(10);
+/// See [`POLL_FIRST`].
+const POLL_LAST: Duration = Duration::from_millis(250);
 
 /// What a replica that has just started still reads.
 #[derive(Debug, Clone)]
@@ -96,7 +96,7 @@ pub(super) fn starting() -> HubRefusal {
     HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
 }
 
-/// Those of the namespaces whose fences are not listed.
+/// The namespaces whose fences are not listed yet.
 fn unlisted<'a>(shared: &Shared, fenced: &'a BTreeSet<String>) -> Vec<&'a String> {
     let fences = shared.read(|cluster_state| Arc::clone(&cluster_state.fences));
     fenced.iter().filter(|namespace| !fences.is_known(namespace)).collect()
@@ -106,7 +106,7 @@ fn unlisted<'a>(shared: &Shared, fenced: &'a BTreeSet<String>) -> Vec<&'a String
 async fn read_all(shared: &Shared, artifacts: &Artifacts, packages: bool, fenced: &BTreeSet<String>) {
     let skills = shared.read(|cluster_state| cluster_state.skills.iter().cloned().collect::<Vec<_>>());
     let mut unread: Vec<ServedRevision> = skills.iter().flat_map(|skill| ServedRevision::all(skill)).collect();
-    let mut pause = LOOK_FIRST;
+    let mut pause = POLL_FIRST;
     loop {
         unread.retain(|wanted| !artifacts.is_settled(wanted));
         let are_listed = !packages || shared.read(|cluster_state| cluster_state.environments_listed);
@@ -114,6 +114,6 @@ async fn read_all(shared: &Shared, artifacts: &Artifacts, packages: bool, fenced
             return;
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LOOK_LAST);
+        pause = (pause * 2).min(POLL_LAST);
     }
 }

@@ -20,7 +20,7 @@ use super::served_revision::ServedRevision;
 /// Superseded revisions of a skill whose summary is kept: requests in progress stay with the revision that they began
 /// with.
 const OLD_SUMMARIES: usize = 4;
-/// Of the process's memory budget, the part of summaries: a quarter, 64 MiB under a limit of 512 MiB.
+/// Share of the process's memory budget for summaries: a quarter, 64 MiB under a limit of 512 MiB.
 const PART_DIVISOR: usize = 4;
 /// What the hub holds of a skill besides what its summary lists: the outline of its object, its line in the views of two
 /// runtimes, and the entries of the maps. Measured with 5,000 Skills of one file.
@@ -84,7 +84,7 @@ impl Summaries {
         }
     }
 
-    /// Those of a skill, newest last; `None`: none is known.
+    /// The summaries of a skill, newest last; `None`: none is known.
     pub(super) fn get(&self, id: &SkillRef) -> Option<&[Arc<Summary>]> {
         self.by_skill.get(id).map(Vec::as_slice)
     }

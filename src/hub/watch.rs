@@ -145,7 +145,7 @@ pub(crate) fn spawn(
                 cluster_state.write(|cluster_state| Arc::make_mut(&mut cluster_state.fences).apply(&of, event));
                 future::ready(())
             };
-            // Those of runtimes have the label; one that loses it is reported as deleted.
+            // The policies of runtimes have the label; one that loses it is reported as deleted.
             let fences = Config::default().labels(LABEL_RUNTIME);
             tasks.spawn(
                 "watch of NetworkPolicies",

@@ -21,20 +21,20 @@ use super::request::{JobRequest, PoolCounts};
 use super::resolved_runtime::ResolvedRuntime;
 use super::run::event::Event;
 use super::settings::{JobClients, JobSettings};
-use crate::lease::LookRequest;
+use crate::lease::ReadRequest;
 
 /// How long a run waits for an owner that is taking over: reading the journals of a full runtime takes seconds. The head of its
 /// answer does not wait for it.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
 /// The same for look-ups, whose callers ask again: most takeovers, those with few journals, are over by then.
-const LOOK_UP_PATIENCE: Duration = Duration::from_millis(500);
+const LOOKUP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs executions as Jobs of one SkillRuntime; see the module.
 #[derive(Debug)]
 pub struct JobExecutor {
     resolved: Arc<ArcSwap<ResolvedRuntime>>,
     state: watch::Receiver<ServingState>,
-    look_request: LookRequest,
+    read_request: ReadRequest,
     shutdown: CancellationToken,
     retired: Arc<AtomicBool>,
     ownership: Mutex<Option<JoinHandle<()>>>,
@@ -74,9 +74,9 @@ impl JobExecutor {
         let shutdown = CancellationToken::new();
         let (sender, state) = watch::channel(ServingState::default());
         let retired = Arc::<AtomicBool>::default();
-        let look_request = LookRequest::default();
+        let read_request = ReadRequest::default();
         let ownership = Ownership {
-            look_request: look_request.clone(),
+            read_request: read_request.clone(),
             clients,
             retired: Arc::clone(&retired),
             resolved: Arc::clone(&resolved),
@@ -87,7 +87,7 @@ impl JobExecutor {
         Arc::new(Self {
             resolved,
             state,
-            look_request,
+            read_request,
             shutdown,
             retired,
             ownership: Mutex::new(Some(tokio::spawn(ownership.keep()))),
@@ -227,7 +227,7 @@ impl JobExecutor {
                 ServingState::Serving(term) => Ok(Arc::clone(term)),
                 ServingState::Standby { owner } => {
                     // The caller may have found that the owner is gone.
-                    self.look_request.request();
+                    self.read_request.request();
                     Err(ExecutionError::NotOwner { owner: owner.clone() })
                 }
                 ServingState::TakingOver | ServingState::Unknown => Err(ExecutionError::NotOwner { owner: None }),
@@ -255,12 +255,12 @@ impl Executor for JobExecutor {
     }
 
     async fn get(&self, caller: &str, id: ExecutionId) -> Result<ExecutionRecord, ExecutionError> {
-        let term = self.term(LOOK_UP_PATIENCE).await?;
+        let term = self.term(LOOKUP_PATIENCE).await?;
         term.records.get(knack_execution::now(), caller, id)
     }
 
     async fn cancel(&self, caller: &str, id: ExecutionId) -> Result<(), ExecutionError> {
-        let term = self.term(LOOK_UP_PATIENCE).await?;
+        let term = self.term(LOOKUP_PATIENCE).await?;
         term.records.cancel(knack_execution::now(), caller, id)
     }
 
@@ -289,7 +289,7 @@ mod tests {
             let executor = JobExecutor {
                 resolved: Arc::new(ArcSwap::from_pointee(resolved())),
                 state,
-                look_request: LookRequest::default(),
+                read_request: ReadRequest::default(),
                 shutdown: CancellationToken::new(),
                 retired: Arc::default(),
                 ownership: Mutex::default(),
@@ -299,10 +299,10 @@ mod tests {
             let begun = Instant::now();
             assert_eq!(executor.get("c", id).await.err(), nobody);
             assert_eq!(executor.cancel("c", id).await.err(), nobody);
-            assert_eq!(begun.elapsed(), 2 * LOOK_UP_PATIENCE);
+            assert_eq!(begun.elapsed(), 2 * LOOKUP_PATIENCE);
             // A run that is asked for again waits, behind the head of its answer.
             assert_eq!(executor.known("c", id).await.err(), nobody);
-            assert_eq!(begun.elapsed(), 2 * LOOK_UP_PATIENCE + TAKE_OVER_PATIENCE);
+            assert_eq!(begun.elapsed(), 2 * LOOKUP_PATIENCE + TAKE_OVER_PATIENCE);
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Context {
     /// Name of the skill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) skill: Option<String>,
-    /// Its revision.
+    /// Revision of the skill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) revision: Option<String>,
     /// Whether the program is a command.

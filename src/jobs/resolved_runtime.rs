@@ -242,7 +242,7 @@ impl Resource {
 }
 
 impl Default for PodResources {
-    /// Those of a SkillRuntime that names none.
+    /// The resources of a SkillRuntime that names none.
     fn default() -> Self {
         let resource = |(request, limit): (&str, &str)| Resource::new(request, limit);
         Self {

@@ -46,7 +46,7 @@ pub enum Decision {
     Take,
     /// This process holds it: renew it.
     Renew,
-    /// Another one holds it.
+    /// Another process holds it.
     Wait,
 }
 

@@ -43,11 +43,11 @@ pub struct LeaseSettings {
     pub duration: Duration,
     /// Pause between renewals; a third of the duration or less.
     pub interval: Duration,
-    /// Pause between reads of a Lease that another process holds, unless a [`LookRequest`] asks for one; half of the duration
+    /// Pause between reads of a Lease that another process holds, unless a [`ReadRequest`] asks for one; half of the duration
     /// or less.
     pub standby: Duration,
     /// Asks a standby to read the Lease now.
-    pub look_request: LookRequest,
+    pub read_request: ReadRequest,
     /// Which replica should hold it; absent: the first that takes it.
     pub spread: Option<Spread>,
     /// Whether the Lease is wanted at this moment: a holder that no longer wants it releases it. Absent: always.
@@ -67,15 +67,15 @@ impl LeaseSettings {
             duration: USUAL_DURATION,
             interval: USUAL_INTERVAL,
             standby: USUAL_INTERVAL,
-            look_request: LookRequest::default(),
+            read_request: ReadRequest::default(),
             spread: None,
             wanted: None,
         }
     }
 
-    /// How long a Lease that is free is left to a replica that should have it: until that one has looked for sure.
+    /// How long a Lease that is free is left to a replica that should have it: until that one has read it for sure.
     fn patience(&self) -> Duration {
-        self.standby + LOOK_MARGIN
+        self.standby + READ_MARGIN
     }
 
     fn turn(&self, gone: Option<&str>) -> Precedence {
@@ -92,17 +92,17 @@ const USUAL_DURATION: Duration = Duration::from_secs(15);
 const USUAL_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Shortest pause between two reads of a Lease that another process holds, however many requests arrive.
-const LOOK_PAUSE: Duration = Duration::from_secs(1);
+const READ_PAUSE: Duration = Duration::from_secs(1);
 
 /// Time allowed for reading and taking a Lease at a loaded API server, before the next replica tries.
-const LOOK_MARGIN: Duration = Duration::from_secs(5);
+const READ_MARGIN: Duration = Duration::from_secs(5);
 
 /// Makes a standby read its Lease soon: a caller needs the holder now, and the holder may be gone.
 #[derive(Debug, Clone, Default)]
-pub struct LookRequest(Arc<Notify>);
+pub struct ReadRequest(Arc<Notify>);
 
-impl LookRequest {
-    /// Asks for a look within a second.
+impl ReadRequest {
+    /// Asks for a read within a second.
     pub fn request(&self) {
         self.0.notify_one();
     }
@@ -226,11 +226,11 @@ impl Lease {
         }
     }
 
-    /// Between two reads of a Lease that another process holds: until the next is due, the Lease expires, or a request to look
-    /// arrives.
+    /// Between two reads of a Lease that another process holds: until the next is due, the Lease expires, or a
+    /// request to read it arrives.
     async fn pause(&self) {
         let now = Instant::now();
-        let (due, soonest) = (now + self.settings.standby, now + LOOK_PAUSE.min(self.settings.standby));
+        let (due, soonest) = (now + self.settings.standby, now + READ_PAUSE.min(self.settings.standby));
         let free = self.observed.free_since();
         let ends = [
             self.observed.expires(),
@@ -244,7 +244,7 @@ impl Lease {
             () = sleep_until(due) => {}
             () = async {
                 tokio::select! {
-                    () = self.settings.look_request.0.notified() => {}
+                    () = self.settings.read_request.0.notified() => {}
                     // It may be this one's turn now.
                     () = self.peers_change(), if free.is_some() => {}
                 }

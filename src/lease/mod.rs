@@ -20,7 +20,7 @@ mod spread;
 mod tests;
 
 pub use decide::{Decision, ForeignLease, decide};
-pub use hold::{Lease, LeaseSettings, LookRequest};
+pub use hold::{Lease, LeaseSettings, ReadRequest};
 pub use holder::LeaseHolder;
 pub use keeper::{Keeper, KeeperError};
 pub use spread::{Peers, Precedence, Spread, identity_of, preferred, replica_of};

@@ -25,7 +25,7 @@ fn weight(replica: &str, lease: &str) -> u64 {
 
 /// The replica that a Lease should go to; `None` if there is none.
 pub fn preferred<'r>(lease: &str, replicas: impl IntoIterator<Item = &'r str>) -> Option<&'r str> {
-    // Of two equal weights the name decides, so that all see the same winner.
+    // If two weights are equal the name decides, so that all see the same winner.
     replicas
         .into_iter()
         .max_by_key(|replica| (weight(replica, lease), *replica))

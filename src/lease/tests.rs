@@ -110,7 +110,7 @@ async fn an_idle_runtime_costs_half_a_call_a_second_with_three_replicas() {
         (server.reads, server.writes)
     };
     let (reads, writes) = count();
-    // As 20 s of the usual times: 4 renewals, and 3 looks of each standby at most, with one more of each for the edges.
+    // As 20 s of the usual times: 4 renewals, and 3 reads of each standby at most, with one more of each for the edges.
     tokio::time::sleep(Duration::from_secs(8)).await;
     let (reads, writes) = (count().0 - reads, count().1 - writes);
     assert!(writes <= 5, "{writes} writes");
@@ -135,7 +135,7 @@ async fn a_lease_is_not_lost_to_notes_of_its_own_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_holder() {
+async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_read_finds_the_next_holder() {
     let (client, server) = start();
     let (mut first, holder) = Lease::new(client.clone(), settings("first"));
     assert!(first.step().await.unwrap() && first.step().await.unwrap());
@@ -151,14 +151,14 @@ async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_
     assert_eq!(holder.borrow().holder.as_deref(), Some("thief"));
     assert!(holder.borrow().mine_until.is_none());
 
-    // A standby with a long pause, asked to look: it takes what was given back at once.
+    // A standby with a long pause, asked to read: it takes what was given back at once.
     let patient = LeaseSettings {
         duration: Duration::from_mins(10),
         interval: Duration::from_mins(3),
         standby: Duration::from_mins(5),
         ..settings("patient")
     };
-    let look_request = patient.look_request.clone();
+    let read_request = patient.read_request.clone();
     let (standby, mut holder) = Lease::new(client, patient);
     let stop = CancellationToken::new();
     let running = tokio::spawn(standby.run(stop.clone()));
@@ -169,7 +169,7 @@ async fn a_lost_lease_shows_by_the_refusal_and_a_request_to_look_finds_the_next_
         lease["spec"]["holderIdentity"] = Value::Null;
         server.lease = Some(lease);
     }
-    look_request.request();
+    read_request.request();
     let taken = holder.wait_for(|holder| holder.mine_until.is_some());
     tokio::time::timeout(Duration::from_secs(30), taken)
         .await

@@ -13,8 +13,8 @@ use super::build_error::BuildError;
 /// Most output that is read of it: a lock of 200 packages with all hashes is 2 MiB.
 const MAX_OUTPUT: u64 = 8 << 20;
 
-/// How often the size of what it writes is looked at.
-const LOOK: Duration = Duration::from_millis(200);
+/// How often the size of what it writes is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A program on `PATH`, in folders that are named from the root.
 pub(super) fn on_path(name: &str) -> Option<PathBuf> {
@@ -108,7 +108,7 @@ async fn read(stream: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
 /// Ends when the folder holds more than it may.
 async fn watch(bound: Bound<'_>) -> BuildError {
     loop {
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let folder = bound.folder.to_path_buf();
         let size = tokio::task::spawn_blocking(move || super::layout::measure(&folder)).await;
         if let Ok(size) = size

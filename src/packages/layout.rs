@@ -12,7 +12,7 @@ use super::build_error::BuildError;
 use super::limits::BuildLimits;
 use super::python::BaseInterpreter;
 
-/// Longest first line of a script that is looked at.
+/// Longest first line of a script that is read.
 const MAX_SHEBANG: usize = 1024;
 
 /// The size of a folder. A file with two names counts once.

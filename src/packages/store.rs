@@ -31,8 +31,8 @@ const STORE_VARIABLE: &str = "KNACK_PACKAGES_DIR";
 /// Digits of a key in names of files: 128 bits distinguish environments, and first lines of scripts stay short.
 const KEY_DIGITS: usize = 32;
 
-/// How often a builder that waits for another one looks.
-const LOOK: Duration = Duration::from_millis(100);
+/// How often a builder that waits for another one checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The time of the last use of chosen versions is written this often: pruning speaks of days, and reading need not write each time.
 const CHOSEN_STEP: Duration = Duration::from_hours(1);
@@ -52,13 +52,13 @@ pub struct Store {
 /// The description of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentInfo {
-    /// Its key.
+    /// The environment's key.
     pub key: String,
     /// Version of Python.
     pub python: String,
     /// Bytes of its files.
     pub bytes: u64,
-    /// Its files.
+    /// The number of its files.
     pub files: u64,
     /// Names and versions of its Python packages.
     pub packages: Vec<(String, String)>,
@@ -107,7 +107,7 @@ pub fn default_store() -> Result<PathBuf, BuildError> {
 /// The default folder, if packages can be kept there. Nothing is made. Blocks.
 pub fn usable_store() -> Result<PathBuf, BuildError> {
     let root = default_store()?;
-    // Of a folder that is not there yet, the nearest one that is decides.
+    // If a folder is not there yet, the nearest one that is decides.
     let Some((nearest, metadata)) = root
         .ancestors()
         .find_map(|folder| Some((folder, folder.metadata().ok()?)))
@@ -217,7 +217,7 @@ impl Store {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(file),
                 Err(rustix::io::Errno::WOULDBLOCK) if tokio::time::Instant::now() < until => {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let text = format!("another knack has been building it for {} s", at_most.as_secs());

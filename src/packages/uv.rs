@@ -127,7 +127,7 @@ impl Uv {
         Err(BuildError::new(State::PackagesOff, text))
     }
 
-    /// Where it is.
+    /// The path of the program.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -105,7 +105,7 @@ impl ClusterFiles {
         {
             metrics.files_refused(reason);
         }
-        // Of all refusals this one is the registry's fault, and counts as such (KnackRegistryFails).
+        // This refusal alone is the registry's fault, and counts as such (KnackRegistryFails).
         let status = match outcome {
             Err(Refusal::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::OK,

@@ -13,7 +13,7 @@ pub struct KeptVersion {
     pub number: u32,
     /// The version that its SKILL.md says, if any.
     pub version: Option<String>,
-    /// Its files.
+    /// The version's files.
     pub source: UploadSource,
     /// The activation that it would have as the default version; `None`: that of its SKILL.md.
     pub activation: Option<ActivationMode>,

@@ -138,7 +138,7 @@ impl Metrics {
 
     /// Sets how many notes were dropped since the start.
     pub(super) fn dropped(&self, count: u64) {
-        // Two looks at once must not count twice.
+        // Two scrapes at once must not count twice.
         self.dropped
             .inner()
             .fetch_max(count, std::sync::atomic::Ordering::Relaxed);

@@ -42,11 +42,11 @@ pub(super) struct UploadedSkill {
 pub(super) struct Objects {
     /// The annotation with the entry.
     pub(super) annotation: String,
-    /// Of the object that has the skill's name.
+    /// The spec of the object that has the skill's name.
     pub(super) main: SkillSpec,
     /// The version that it is.
     pub(super) number: Option<u32>,
-    /// Of the objects of the other versions, by number.
+    /// The specs of the objects of the other versions, by number.
     pub(super) versions: BTreeMap<u32, SkillSpec>,
 }
 
@@ -209,7 +209,7 @@ pub(super) fn version_name(skill: &str, number: u32, attempt: usize) -> String {
     format!("{}{end}", begin.trim_end_matches('-'))
 }
 
-/// Of which other skill an object is which version; `None`: it is a skill itself.
+/// The skill and version number that the object holds; `None`: it is a skill itself.
 pub(super) fn version_of(meta: &ObjectMeta) -> Option<(String, u32)> {
     let labels = meta.labels.as_ref()?;
     let (main, number) = (

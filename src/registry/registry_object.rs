@@ -28,7 +28,7 @@ pub(super) struct RegistryObject {
 pub(super) enum ObjectKind {
     /// A skill that was uploaded.
     Uploaded(Arc<UploadedSkill>),
-    /// One that others apply.
+    /// A skill that others apply.
     Applied(Arc<AppliedSkill>),
     /// A version of an uploaded one.
     Version(Arc<SkillVersion>),

@@ -222,8 +222,8 @@ fn too_many_bytes(refusal: HubRefusal) -> HubRefusal {
     refusal
 }
 
-/// Whose objects a request is about: a namespace's Skills, or the executions of the account itself, of which a gateway asks for
-/// those of one of its clients. Error: executions of another namespace.
+/// The owner of the objects that a request is about: a namespace's Skills, or the executions of the account itself, of
+/// which a gateway asks for those of one of its clients. Error: executions of another namespace.
 fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) -> Result<Owner, HubRefusal> {
     let is_of_runs = matches!(
         call,

@@ -57,7 +57,7 @@ const BOUNDS: Bounds = Bounds {
     stalled: Duration::from_mins(1),
     http2: false,
 };
-/// Of the process's memory budget, the part for content that is downloaded.
+/// Share of the process's memory budget for content that is downloaded.
 const DOWNLOADS_DIVISOR: usize = 4;
 /// A registry that is ready to run.
 #[derive(Debug)]

@@ -111,7 +111,7 @@ impl Skills {
         uploaded: &UploadedSkill,
         is_over: impl Fn(&Skill, Option<u32>) -> bool,
     ) -> Result<(), CallError> {
-        // One that is too large was never written.
+        // An entry that is too large was never written.
         let Ok(objects) = uploaded.objects() else { return Ok(()) };
         let beside = self.versions(&main.name_any()).await?;
         for (number, spec) in &objects.versions {

@@ -19,7 +19,7 @@ use super::skills::Skills;
 use crate::api_call::{CallError, call};
 use crate::hub::watch;
 
-/// Between two looks.
+/// Pause between two sweeps.
 pub(super) const EVERY: Duration = Duration::from_mins(5);
 /// Age from which an object without a reference is a leftover; a change takes less.
 const LEFT_AFTER_MICROS: i64 = 10 * 60 * 1_000_000;
@@ -109,7 +109,7 @@ fn matches_entry(
     all_there && own().all(|(number, _, _, is_old)| !is_old || objects.versions.contains_key(number))
 }
 
-/// One look at the namespaces of these scopes (`None`: all); how many things were removed.
+/// One sweep of the namespaces of these scopes (`None`: all); how many things were removed.
 pub(super) async fn sweep(cluster: &Cluster, scopes: &[Option<String>], now: i64) -> Result<u64, CallError> {
     let mut found = Vec::new();
     for scope in scopes {

@@ -156,8 +156,8 @@ pub fn candidates(before: &SkillStatus, now: &SkillStatus) -> Vec<EarlierRevisio
     all
 }
 
-/// Those that stay, in their order: what is in service, and within [`STATUS_EARLIER_MAX`] what may be. Versions that pins choose are
-/// bounded where they are chosen.
+/// The revisions to keep, in their order: what is in service, and within [`STATUS_EARLIER_MAX`] what may be. Versions
+/// that pins choose are bounded where they are chosen.
 pub fn retained(candidates: Vec<(EarlierRevision, EarlierState)>) -> Vec<EarlierRevision> {
     let mut kept: Vec<(EarlierRevision, EarlierState)> = candidates
         .into_iter()

@@ -9,7 +9,7 @@ use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use knack_skill::model::ActivationMode;
 use serde_json::{Value, json};
 
-use super::tests::{runtime, skill, told};
+use super::tests::{runtime, skill, reported};
 use super::*;
 
 #[test]
@@ -147,8 +147,8 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             environments: Some(&records),
         };
         let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = told(&selected[0]);
-        assert!(told.starts_with(said), "{what}: {told}");
+        let reported = reported(&selected[0]);
+        assert!(reported.starts_with(said), "{what}: {reported}");
         let served = selected[0].earlier;
         assert_eq!(served.map(|earlier| earlier.revision.as_str()), serves, "{what}");
         // Each revision has its own environment, whichever is newest.

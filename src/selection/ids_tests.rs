@@ -3,7 +3,7 @@
 use knack_api::Skill;
 use serde_json::json;
 
-use super::tests::{allowed, runtime, scope, skill, told, view};
+use super::tests::{allowed, runtime, scope, skill, reported, view};
 use super::*;
 
 /// A skill that carries ids.
@@ -95,7 +95,7 @@ fn ids_that_name_no_skill_or_another_one_are_reported_where_a_caller_sees_both()
         "nothing names one of mode Never"
     );
     let (mine, none) = (runtime("blue", json!({})), NamespaceLabels::new());
-    let message = told(&select(&mine, &scope(&none), Caller::All, &skills)[0]);
+    let message = reported(&select(&mine, &scope(&none), Caller::All, &skills)[0]);
     assert!(
         message.starts_with(
             "IdShared: other skills here carry its id x too, so requests with it are refused (skill_ambiguous); remove"

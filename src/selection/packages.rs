@@ -85,7 +85,7 @@ pub fn counted<'a>(runtime: &SkillRuntime, revision: Revision<'a>) -> Option<&'a
 pub struct PackagesVerdict {
     /// The state.
     pub state: State,
-    /// Why, and what to do.
+    /// The reason for the state, and what to do.
     pub message: String,
     /// Where the environment comes from, if the skill does not declare it.
     pub given: Option<&'static str>,
@@ -98,7 +98,7 @@ pub struct PackagesVerdict {
 /// An environment that a skill asks for at a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentRequest {
-    /// Its key.
+    /// The key of the environment.
     pub key: String,
     /// The image that it is added to.
     pub base: String,

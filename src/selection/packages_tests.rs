@@ -4,7 +4,7 @@ use knack_packages::environment::{EnvironmentImage, key};
 use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use serde_json::{Value, json};
 
-use super::tests::{runtime, scope, skill, told};
+use super::tests::{runtime, scope, skill, reported};
 use super::*;
 
 /// What a builder says of an environment.
@@ -38,7 +38,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
     let key = |image: &str| key("d1", false, &Rules::default(), image);
     for (what, known, skill_spec, spec, said, state) in [
         (
-            "nobody has looked",
+            "nobody has checked",
             None,
             json!({}),
             json!({}),
@@ -166,8 +166,8 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             ..scope(&none)
         };
         let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = told(&selected[0]);
-        assert!(told.starts_with(said), "{what}: {told}");
+        let reported = reported(&selected[0]);
+        assert!(reported.starts_with(said), "{what}: {reported}");
         let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
         assert_eq!(found.state.as_str(), state, "{what}");
         let given = environment(&runtime, Revision::newest(&skill), &scope);
@@ -192,8 +192,8 @@ fn at_images(
         environments: known,
         ..scope(&none)
     };
-    let told = told(&select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill))[0]);
-    (told, packages(&runtime, Revision::newest(&skill), &scope).unwrap())
+    let reported = reported(&select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill))[0]);
+    (reported, packages(&runtime, Revision::newest(&skill), &scope).unwrap())
 }
 
 /// Rules of a runtime are of versions that are chosen; those of a lock of Node are not.
@@ -210,7 +210,7 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
         ("it is there", &node, Some(&ready), json!({}), "served", "Ready"),
         ("under rules", &node, Some(&ready), demands.clone(), "served", "Ready"),
         (
-            "nobody has looked",
+            "nobody has checked",
             &node,
             Some(&nothing),
             json!({}),
@@ -234,19 +234,20 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
             "Refused",
         ),
     ] {
-        let (told, found) = at_images(declared, json!({}), spec, records);
-        assert!(told.starts_with(said), "{what}: {told}");
+        let (reported, found) = at_images(declared, json!({}), spec, records);
+        assert!(reported.starts_with(said), "{what}: {reported}");
         assert_eq!(found.state.as_str(), state, "{what}");
     }
     let refused = "refused LockRequired: packages of Node are declared in package.json without package-lock.json";
     for (records, said) in [(Some(&ready), refused), (None, "PackagesMissing: its code runs")] {
-        let told = at_images(&unlocked, json!({}), json!({}), records).0;
-        assert!(told.starts_with(said), "{told}");
+        let reported = at_images(&unlocked, json!({}), json!({}), records).0;
+        assert!(reported.starts_with(said), "{reported}");
     }
 }
 
-/// Of Python as of Node: what a builder could not add is not there, whoever names the image, and an image that a runtime names is that of
-/// all its skills. What a skill itself names and nobody has looked at is taken to have what it declares.
+/// The same for Python and for Node: what a builder could not add is not there, whoever names the image, and an image
+/// that a runtime names is that of all its skills. An image that a skill names and nobody has checked is taken to have
+/// what the skill declares.
 #[test]
 fn a_skill_whose_packages_are_not_installed_says_so() {
     let of_both = [
@@ -294,8 +295,8 @@ fn a_skill_whose_packages_are_not_installed_says_so() {
         ),
     ] {
         for declared in &of_both {
-            let (told, _) = at_images(declared, skill_spec.clone(), spec.clone(), records);
-            assert!(told.starts_with(said), "{what}, {declared}: {told}");
+            let (reported, _) = at_images(declared, skill_spec.clone(), spec.clone(), records);
+            assert!(reported.starts_with(said), "{what}, {declared}: {reported}");
         }
     }
 }
@@ -316,8 +317,8 @@ fn what_a_runtime_gives_is_not_missed_in_an_image_that_a_skill_asks_for() {
         (json!({}), Some(&off), missing),
         (json!({}), None, missing),
     ] {
-        let (told, found) = at_images(&Value::Null, asks, gives.clone(), records);
-        assert!(told.starts_with(said), "{told}");
+        let (reported, found) = at_images(&Value::Null, asks, gives.clone(), records);
+        assert!(reported.starts_with(said), "{reported}");
         assert_eq!(found.state, State::PackagesOff);
     }
 }
@@ -461,8 +462,8 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
             ..scope(&none)
         };
         let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = told(&selected[0]);
-        assert!(told.starts_with(said), "{what}: {told}");
+        let reported = reported(&selected[0]);
+        assert!(reported.starts_with(said), "{what}: {reported}");
         let found = packages(&runtime, Revision::newest(&skill), &scope);
         assert_eq!(found.as_ref().map(|found| found.state.as_str()), state, "{what}");
         let source = found.and_then(|found| found.given);
@@ -528,11 +529,11 @@ fn a_long_marker_hides_no_version_from_a_constraint() {
         let expected = (!is_refused).then(|| request.key().unwrap());
         assert_eq!(asked, expected, "{constraint}");
         let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = told(&selected[0]);
+        let reported = reported(&selected[0]);
         assert_eq!(
-            told.starts_with("refused PackagesConflict"),
+            reported.starts_with("refused PackagesConflict"),
             is_refused,
-            "{constraint}: {told}"
+            "{constraint}: {reported}"
         );
     }
 }
@@ -548,8 +549,8 @@ fn a_requirement_that_cannot_be_read_breaks_the_rules() {
         ),
         (json!({}), "refused PackagesBuilding"),
     ] {
-        let (told, _) = at_images(&declared, json!({}), spec, Some(&nothing));
-        assert!(told.starts_with(said), "{told}");
+        let (reported, _) = at_images(&declared, json!({}), spec, Some(&nothing));
+        assert!(reported.starts_with(said), "{reported}");
     }
 }
 

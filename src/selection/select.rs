@@ -225,7 +225,7 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill, pin: Option
                 message: "spec.suspend is true".to_owned(),
             })
         })
-        // Of the skill, so before all that is of its newest revision alone.
+        // This is of the skill as a whole, so it comes before all that is of its newest revision alone.
         .or_else(|| limits::check(runtime, skill.spec.sandbox.as_ref()?, scope))
         .or_else(|| {
             let served = skill.status.as_ref().is_some_and(|status| status.artifact.is_some());
@@ -278,8 +278,8 @@ fn shared_names<'a>(selected: &[Selected<'a>]) -> BTreeMap<&'a str, Vec<usize>> 
     indices
 }
 
-/// Of the skills of one name in one view all but one go by `namespace/name`; those of them that were served without
-/// reservation say so.
+/// Where skills of one view have the same name, all but one go by `namespace/name`; those of them that were served
+/// without reservation say so.
 fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
     for (name, indices) in shared_names(selected) {
         let skills: Vec<&Skill> = indices
@@ -325,7 +325,7 @@ pub fn ids_of(skill: &Skill) -> &[String] {
 #[derive(Default)]
 struct Meant<'a> {
     all: usize,
-    /// Those that callers of other namespaces may see.
+    /// Skills that callers of other namespaces may see.
     shared: usize,
     by_namespace: HashMap<&'a str, usize>,
 }

@@ -29,7 +29,7 @@ pub(super) fn runtime(namespace: &str, spec: Value) -> SkillRuntime {
     .unwrap()
 }
 
-/// Of a runtime that is not the cluster default, without an image.
+/// The scope of a runtime that is not the cluster default, without an image.
 pub(super) fn scope(namespaces: &NamespaceLabels) -> Scope<'_> {
     Scope {
         cluster_default: false,
@@ -41,7 +41,7 @@ pub(super) fn scope(namespaces: &NamespaceLabels) -> Scope<'_> {
 }
 
 /// How a selected skill is judged.
-pub(super) fn told(selected: &Selected<'_>) -> String {
+pub(super) fn reported(selected: &Selected<'_>) -> String {
     match &selected.accepted {
         Ok(None) => "served".to_owned(),
         Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
@@ -486,8 +486,8 @@ fn a_runtime_says_which_packages_its_skills_may_have() {
             Some("PackagesOff"),
         ),
     ] {
-        let (told, found) = packaged(declared, skill_spec, spec.clone());
-        assert!(told.starts_with(said), "{declared} {spec}: {told}");
+        let (reported, found) = packaged(declared, skill_spec, spec.clone());
+        assert!(reported.starts_with(said), "{declared} {spec}: {reported}");
         assert_eq!(found.as_deref(), state, "{declared} {spec}");
     }
 }
@@ -573,8 +573,8 @@ fn packages_are_judged_by_the_rules_of_the_runtime() {
             Some("Conflict"),
         ),
     ] {
-        let (told, found) = packaged(declared, skill_spec, spec.clone());
-        assert!(told.starts_with(said), "{declared} {spec}: {told}");
+        let (reported, found) = packaged(declared, skill_spec, spec.clone());
+        assert!(reported.starts_with(said), "{declared} {spec}: {reported}");
         assert_eq!(found.as_deref(), state, "{declared} {spec}");
     }
 }

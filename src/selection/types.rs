@@ -28,7 +28,8 @@ pub struct Scope<'a> {
 
 #[cfg(test)]
 impl<'a> Scope<'a> {
-    /// Of an installation without an image, a cluster default or builders, whose images may go without digests.
+    /// The scope of an installation without an image, a cluster default or builders, whose images may go without
+    /// digests.
     pub(crate) fn plain(namespaces: &'a NamespaceLabels) -> Self {
         Self {
             cluster_default: false,
@@ -74,7 +75,7 @@ pub struct Selected<'a> {
 /// Why a runtime does not serve a skill, or does not serve it as the skill asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
-    /// Its class.
+    /// The class of the reason.
     pub reason: Reason,
     /// What is wrong, with which field, and what to do.
     pub message: String,

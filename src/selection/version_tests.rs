@@ -4,7 +4,7 @@ use knack_api::SkillStatus;
 use knack_api::skill_status::{EarlierRevision, STATUS_CHOSEN_MAX};
 use serde_json::{Value, json};
 
-use super::tests::{runtime, scope, skill, told};
+use super::tests::{runtime, scope, skill, reported};
 use super::*;
 
 fn pinned(version: &str) -> Value {
@@ -20,7 +20,7 @@ fn judged(version: Option<&str>, earlier: &Value, spec: Value) -> (String, Optio
     let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
     let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
     let serves = selected[0].earlier.map(|earlier| earlier.revision.clone());
-    (told(&selected[0]), serves)
+    (reported(&selected[0]), serves)
 }
 
 #[test]
@@ -53,13 +53,13 @@ fn a_pin_takes_the_versions_of_its_constraint() {
         } else {
             other(version, wanted)
         };
-        let (told, serves) = judged(Some(version), &json!([]), pinned(wanted));
-        assert_eq!((told, serves), (expected, None), "{version} {wanted}");
+        let (reported, serves) = judged(Some(version), &json!([]), pinned(wanted));
+        assert_eq!((reported, serves), (expected, None), "{version} {wanted}");
     }
-    let (told, _) = judged(None, &json!([]), pinned("^1"));
+    let (reported, _) = judged(None, &json!([]), pinned("^1"));
     assert!(
-        told.starts_with("refused VersionNotMatched: it has no version (spec.version"),
-        "{told}"
+        reported.starts_with("refused VersionNotMatched: it has no version (spec.version"),
+        "{reported}"
     );
     for spec in [json!({}), json!({"skillSelector": {"skills": [{"name": "word"}]}})] {
         assert_eq!(judged(None, &json!([]), spec).0, "served", "without a requirement");
@@ -82,22 +82,22 @@ fn the_last_revision_whose_version_is_taken_serves_on() {
         ("~1.0", Some("one")),
         ("<=1.1", Some("one")),
     ] {
-        let (told, served) = judged(Some("3.1.0"), &earlier, pinned(wanted));
-        assert_eq!(served.as_deref(), serves, "{wanted}: {told}");
+        let (reported, served) = judged(Some("3.1.0"), &earlier, pinned(wanted));
+        assert_eq!(served.as_deref(), serves, "{wanted}: {reported}");
         if let Some(serves) = serves {
             let expected = format!(
                 "EarlierRevision: revision {serves} stays in service here; the newest revision is not served: its version is \
                  3.1.0, and the pin requires {wanted}"
             );
-            assert!(told.starts_with(&expected), "{told}");
+            assert!(reported.starts_with(&expected), "{reported}");
         } else {
-            assert_eq!(told, "served", "{wanted}");
+            assert_eq!(reported, "served", "{wanted}");
         }
     }
-    let (told, served) = judged(Some("3.1.0"), &earlier, pinned("^4"));
+    let (reported, served) = judged(Some("3.1.0"), &earlier, pinned("^4"));
     assert!(
-        told.starts_with("refused VersionNotMatched") && served.is_none(),
-        "{told}"
+        reported.starts_with("refused VersionNotMatched") && served.is_none(),
+        "{reported}"
     );
 }
 
@@ -231,8 +231,8 @@ fn a_pin_serves_the_highest_version_of_an_upload_that_it_takes() {
             ("served".to_owned(), None),
         ),
     ] {
-        let (told, serves) = judged(newest, &earlier, pinned(wanted));
-        assert_eq!((told, serves.as_deref()), expected, "{what}");
+        let (reported, serves) = judged(newest, &earlier, pinned(wanted));
+        assert_eq!((reported, serves.as_deref()), expected, "{what}");
     }
     for spec in [json!({}), json!({"skillSelector": {"skills": [{"name": "word"}]}})] {
         let judged = judged(Some("1.0.0"), &json!([two]), spec);
@@ -259,13 +259,13 @@ fn a_refusal_says_of_an_uploaded_skill_that_none_of_its_versions_matches() {
         skill.status.as_mut().unwrap().version = Some("2.0.0".to_owned());
         let runtime = runtime("blue", pinned("^1"));
         let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
-        let told = told(&selected[0]);
+        let reported = reported(&selected[0]);
         let begin = "refused VersionNotMatched: its version is 2.0.0, and the pin requires ^1; change";
-        assert!(told.starts_with(begin), "{told}");
+        assert!(reported.starts_with(begin), "{reported}");
         assert_eq!(
-            told.contains("no other one that the registry keeps"),
+            reported.contains("no other one that the registry keeps"),
             is_uploaded,
-            "{told}"
+            "{reported}"
         );
     }
 }
@@ -303,11 +303,11 @@ fn a_kept_version_is_served_where_the_default_one_is_not_ready() {
         };
         assert_eq!(found, expected, "{what}");
         if expected.is_ok() {
-            let told = told(&selected[0]);
+            let reported = reported(&selected[0]);
             let end = "the default version is not served: no valid content yet; see condition Ready of the skill";
             assert!(
-                told.starts_with("KeptVersion: version 1.3.0") && told.ends_with(end),
-                "{told}"
+                reported.starts_with("KeptVersion: version 1.3.0") && reported.ends_with(end),
+                "{reported}"
             );
         }
     }

@@ -62,7 +62,7 @@ const READY_TIMEOUT: Duration = cluster_support::STILL;
 const POD_TIMEOUT: &str = "--timeout=300s";
 
 /// How often the control is asked how far it is.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long the node and the bystander may take to say that they are well: on a busy machine a kubelet misses a report, or a pod a
 /// second. A pressure that the kubelet has seen it reports for 5 minutes.
@@ -183,7 +183,7 @@ impl Bystander {
         let recent = ["-n", &self.namespace, "logs", "bystander", "--since=10s"];
         while !cluster.kubectl(&recent).contains("tick") {
             assert!(begun.elapsed() < WELL_WITHIN, "the bystander has stopped");
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }
@@ -210,7 +210,7 @@ pub(crate) async fn assert_well(cluster: &Cluster, before: &str) {
             "the node's conditions changed: {before} {}",
             node(cluster)
         );
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -302,7 +302,7 @@ async fn log_of_control(cluster: &Cluster, namespace: &str) -> String {
             lines = log.lines().count();
             progress(format!("the control: {}", log.lines().last().unwrap_or_default()));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

@@ -50,7 +50,7 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
 
         write(folder, "crates/skill/src/names.rs", "\n/// Planted.\npub fn planted_function() {}\n", "a")
         write(folder, "crates/skill/src/planted_one.rs", "use super::planted_two::Two;\npub(crate) struct One(Two);\n")
-        write(folder, "crates/skill/src/planted_two.rs", "use super::planted_one::One;\npub(crate) struct Two(Box<One>);\n")
+        write(folder, "crates/skill/src/planted_two.rs", "use super::planted_one::One;\n/// Of planted.\npub(crate) struct Two(Box<One>);\n")
         write(folder, "crates/skill/src/lib.rs", "\n// docs/design/planted.md#page docs/design/dialects.md#planted-section\n", "a")
         write(folder, "crates/skill/Cargo.toml", '\n[dependencies.planted]\nversion = "1"\n', "a")
         write(folder, "crates/memory/Cargo.toml", '\n[dependencies.knack-trust]\nworkspace = true\n', "a")
@@ -77,6 +77,7 @@ def lint_refuses_what_is_planted_in_a_copy_of_this_repository():
             "[profile.demo.package] planted: write opt-level = 0",
             '[profile.runner.package] libc: write opt-level = "s"',
             "crates/skill/src/planted_long.rs: 601 lines",
+            "crates/skill/src/planted_two.rs:2: Of planted.",
             "  planted: an ELF program",
         ]:
             expect(part in said, f"{part!r} is not in: {said}")

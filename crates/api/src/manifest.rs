@@ -371,11 +371,11 @@ mod tests {
             ("a: 1\na: 2\n", ["duplicate", "not valid YAML"]),
             ("{a: 1} {b: 2}\n", ["document 1", "not valid YAML"]),
         ] {
-            let told = parse_manifests(text)[0].as_ref().unwrap_err().to_string();
-            assert!(words.iter().all(|word| told.contains(word)), "{told}");
+            let reported = parse_manifests(text)[0].as_ref().unwrap_err().to_string();
+            assert!(words.iter().all(|word| reported.contains(word)), "{reported}");
             assert!(
-                !told.contains("Options") && !told.contains("from_") && !told.contains('\n'),
-                "{told}"
+                !reported.contains("Options") && !reported.contains("from_") && !reported.contains('\n'),
+                "{reported}"
             );
         }
     }
@@ -483,9 +483,9 @@ mod tests {
             ),
         ] {
             check(&text, &[expected]);
-            let told = parse_manifests(&text)[0].as_ref().unwrap_err().to_string();
+            let reported = parse_manifests(&text)[0].as_ref().unwrap_err().to_string();
             for word in ["expected struct", "invalid type", "u64", "sequence"] {
-                assert!(!told.contains(word), "{told}");
+                assert!(!reported.contains(word), "{reported}");
             }
         }
     }

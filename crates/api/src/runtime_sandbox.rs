@@ -282,7 +282,7 @@ pub enum TaintEffect {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalObjectRef {
-    /// Its name.
+    /// The object's name.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }

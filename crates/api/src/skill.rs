@@ -279,7 +279,7 @@ pub struct AllowedRuntimes {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeNamespaces {
-    /// Whose runtimes may serve it.
+    /// The namespaces whose runtimes may serve it.
     pub from: RuntimesFrom,
     /// With `from: Selector` only: labels of the namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]

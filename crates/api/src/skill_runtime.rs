@@ -69,7 +69,8 @@ use super::shared::{LabelRequirement, LabelSelector, Labels};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SkillRuntimeSpec {
-    /// Of several SkillRuntimes in files, the one that `knack dev` uses. It has no effect on a cluster, where gateways name their runtime.
+    /// Whether `knack dev` uses this SkillRuntime if its files have several. It has no effect on a cluster, where
+    /// gateways name their runtime.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
     /// Which skills it serves. Default: all of its namespace.
@@ -96,7 +97,7 @@ pub struct SkillRuntimeSpec {
     /// The master switch: nothing is injected and executions answer 503.
     #[serde(default, skip_serializing_if = "is_false")]
     pub suspend: bool,
-    /// Whose gateways may use it, besides those with the RBAC verb `use`. Cluster only.
+    /// The ServiceAccounts whose gateways may use it, besides those with the RBAC verb `use`. Cluster only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_callers: Option<AllowedCallers>,
     /// Environment grants from Secrets of the runtime's namespace. Cluster only; `knack dev` grants by `--allow-env`.
@@ -141,7 +142,7 @@ pub struct RuntimePackages {
 /// Packages that skills may have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum AllowedPackages {
-    /// Those that they declare.
+    /// The packages that they declare.
     #[default]
     Declared,
     /// The standard environment only.
@@ -249,7 +250,7 @@ impl SkillPin {
     }
 }
 
-/// Whose gateways may use a runtime.
+/// The ServiceAccounts whose gateways may use a runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AllowedCallers {

@@ -190,7 +190,7 @@ pub struct ToolStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigParamStatus {
-    /// Its name.
+    /// The parameter's name.
     #[schemars(length(max = 64))]
     pub name: String,
     /// The word of its type.
@@ -282,12 +282,13 @@ pub struct PackagesStatus {
     /// Whether locks pin all their versions.
     #[serde(default)]
     pub locked: bool,
-    /// Of Python: names and versions of the lock, or requirements without one. Entries for other systems are omitted; if a
-    /// package's version depends on the Python of the image, each version is listed with its marker.
+    /// Python packages: names and versions of the lock, or requirements without one. Entries for other systems are
+    /// omitted; if a package's version depends on the Python of the image, each version is listed with its marker.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub python: Vec<String>,
-    /// Of Node: names and versions of the lock, such as `docx@9.5.1`, or what is declared without one, sorted; at most the first 200.
+    /// Node packages: names and versions of the lock, such as `docx@9.5.1`, or what is declared without one, sorted; at
+    /// most the first 200.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), inner(length(max = 512)))]
     pub node: Vec<String>,
@@ -311,7 +312,7 @@ pub struct RuntimePackagesStatus {
     /// CamelCase word: `Ready`, `Building`, `NoWheel`, `PackagesOff` and the like (docs/packages.md).
     #[schemars(length(max = 64))]
     pub state: String,
-    /// Why, and what to do.
+    /// The reason for the state, and what to do.
     #[schemars(length(max = 1024))]
     pub message: String,
     /// `standard environment, by the runtime` where the skill declares nothing and the runtime provides it.

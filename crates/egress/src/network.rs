@@ -76,7 +76,7 @@ const NOT_PUBLIC_V4: [Network; 15] = [
     Network::v4(224, 0, 0, 0, 4),
     Network::v4(240, 0, 0, 0, 4),
 ];
-/// Of IPv6 only global unicast can be public.
+/// Global unicast: the only IPv6 addresses that can be public.
 const GLOBAL_V6: Network = Network::v6(0x2000, 0, 3);
 /// Parts of global unicast that are not: protocol assignments (Teredo among them), documentation.
 const NOT_PUBLIC_V6: [Network; 3] = [

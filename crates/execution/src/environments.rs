@@ -10,11 +10,11 @@ use super::{ExecutionError, ExecutionRequest};
 /// A read-only virtual environment of Python, with packages of Node beside it.
 #[derive(Debug)]
 pub struct Environment {
-    /// Its key.
+    /// The environment's key.
     pub key: String,
     /// The folder; a run may read and execute what is below it.
     pub root: PathBuf,
-    /// Its interpreter.
+    /// The environment's interpreter.
     pub python: PathBuf,
     /// Console scripts.
     pub bin: PathBuf,

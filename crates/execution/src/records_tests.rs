@@ -320,7 +320,7 @@ fn a_longer_admission_takes_no_id_that_was_forgotten_under_the_last_one() {
     let (run, _waiter) = first(&records, "a", id("old"));
     run.finish(START, result(id("old"), Exit::Code(0), 1));
     let later = START + horizon + Duration::from_secs(1);
-    // Looked at, and so forgotten.
+    // Read, and so forgotten.
     assert!(matches!(records.get(later, "a", id("old")), Err(ExecutionError::Gone)));
     let young = ExecutionId::new(later, "request", 0, "young");
     let Ok(Claim::First(run, _waiter)) = records.claim(later, "a", young, None) else {
@@ -350,7 +350,7 @@ async fn a_run_that_outlives_its_id_is_forgotten_at_its_end() {
     for is_dropped in [false, true] {
         let records = Records::new(settings.clone());
         let (run, mut waiter) = first(&records, "a", id("1"));
-        // Another request looks for what has expired while it runs.
+        // Another request removes what has expired while it runs.
         let now = late(id("1"));
         drop(records.get(now, "a", others(now)));
         if is_dropped {

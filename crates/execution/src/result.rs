@@ -127,7 +127,7 @@ pub struct OutputFile {
 pub struct FileError {
     /// Relative to the working directory; empty for a summary of many.
     pub path: String,
-    /// Why, in one line that a model can act on.
+    /// The reason, in one line that a model can act on.
     pub reason: String,
 }
 

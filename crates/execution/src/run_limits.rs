@@ -2,7 +2,7 @@
 
 use super::Language;
 
-/// Address space of runs other than node's, bytes: a stop for allocations between two looks of the runner's memory
+/// Address space of runs other than node's, bytes: a stop for allocations between two checks of the runner's memory
 /// watch; thread stacks and arenas of CPython reserve far less.
 const ADDRESS_SPACE_BYTES: u64 = 4 << 30;
 

@@ -120,7 +120,7 @@ impl Gateway {
         let held = self.requests.process().held_bytes();
         self.metrics.memory_bytes.set(i64::try_from(held).unwrap_or(i64::MAX));
         if let Some(history) = &self.history {
-            // The history counts; two looks at once must not count twice.
+            // The history counts; two scrapes at once must not count twice.
             self.metrics
                 .history_dropped
                 .inner()

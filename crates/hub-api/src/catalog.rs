@@ -82,7 +82,7 @@ pub struct UnservedSkills {
     pub skills: Vec<UnservedSkill>,
 }
 
-/// Most skills of [`UnservedSkills`]: a line of them stays below 200 KiB, and who has more looks at the Skills.
+/// Most skills of [`UnservedSkills`]: a line of them stays below 200 KiB, and who has more reads the Skills.
 pub const UNSERVED_MAX: usize = 256;
 
 /// A skill that is not served, and why.

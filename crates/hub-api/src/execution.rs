@@ -261,7 +261,7 @@ pub enum EndWord {
 pub struct FileErrorLine {
     /// Relative path.
     pub path: String,
-    /// Why.
+    /// The reason that the file is missing.
     pub reason: String,
 }
 

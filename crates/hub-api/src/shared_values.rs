@@ -116,7 +116,7 @@ pub struct KeptValue {
     /// The beginning of the conversation that it belongs to; files have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opening: Option<KeptKey>,
-    /// Its length, bytes.
+    /// Length of the value in bytes.
     pub bytes: u64,
 }
 

@@ -45,16 +45,16 @@ pub struct UseLine {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastRequests {
-    /// That had its instructions in the system text.
+    /// The last request that had the skill's instructions in the system text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub carried: String,
-    /// Whose model read its instructions or one of its files.
+    /// The last request whose model read the instructions or one of the skill's files.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub loaded: String,
-    /// Whose run of its code succeeded.
+    /// The last request whose run of the skill's code succeeded.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub ran: String,
-    /// Whose run of its code failed, or could not begin.
+    /// The last request whose run of the skill's code failed, or could not begin.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub failed: String,
 }

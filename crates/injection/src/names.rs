@@ -32,7 +32,7 @@ pub const PROXIES: [&str; 8] = [
     "all_proxy",
     "no_proxy",
 ];
-/// Those of [`PROXIES`] that list what is reached without a proxy.
+/// The variables among [`PROXIES`] that list what is reached without a proxy.
 pub const NO_PROXIES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// The hosts that are added to them: the sidecar listens there.
 pub const LOOPBACK: &str = "127.0.0.1,localhost";

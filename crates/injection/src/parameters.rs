@@ -13,7 +13,7 @@ const DEFAULTS: &str = include_str!("parameters.yaml");
 pub struct Parameters {
     /// The sidecar, as a container of a pod, without resources.
     pub container: Map<String, Value>,
-    /// Its resources.
+    /// The sidecar's resources.
     pub resources: Resources,
     /// Volumes that it mounts.
     pub volumes: Vec<Map<String, Value>>,
@@ -78,7 +78,7 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// Those of an installation of this version with the chart's defaults in the namespace `knack-system`.
+    /// The parameters of an installation of this version with the chart's defaults in the namespace `knack-system`.
     pub fn defaults() -> Result<Self, ParametersError> {
         Self::parse(DEFAULTS)
     }

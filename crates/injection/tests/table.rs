@@ -57,7 +57,7 @@ fn every_row_is_what_it_says() {
 
 const LOCAL_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 
-/// The row in which an empty list of exceptions got the other list of its container: which of the two was empty is not told.
+/// The row in which an empty list of exceptions got the other list of its container: which of the two was empty is not known.
 const FILLED: &str = "empty exceptions beside others";
 
 #[test]
@@ -70,16 +70,16 @@ fn a_pod_that_is_injected_again_is_as_it_was() {
             continue;
         }
         let mut again = first.pod.clone();
-        let told = inject_manifest(&mut again, &parameters);
+        let message = inject_manifest(&mut again, &parameters);
         if title == FILLED {
             assert_eq!(again["spec"]["containers"], first.pod["spec"]["containers"], "{title}");
         } else {
             assert_eq!(again, first.pod, "{title}");
             let same = Outcome::Unchanged("it has the sidecar of these parameters");
-            assert_eq!(told[0].outcome, same, "{title}");
+            assert_eq!(message[0].outcome, same, "{title}");
         }
     }
-    // Of another release.
+    // Pods with the sidecar of another release.
     for row in rows() {
         let title = row["title"].as_str().unwrap();
         let first = inject(&pod(&row), &parameters);
@@ -88,9 +88,9 @@ fn a_pod_that_is_injected_again_is_as_it_was() {
         }
         let image = parameters.container.insert("image".to_owned(), json!("other")).unwrap();
         let mut again = first.pod.clone();
-        let told = inject_manifest(&mut again, &parameters);
+        let message = inject_manifest(&mut again, &parameters);
         assert_eq!(again, inject(&pod(&row), &parameters).pod, "{title}");
-        assert_eq!(told[0].outcome, first.outcome, "{title}");
+        assert_eq!(message[0].outcome, first.outcome, "{title}");
         parameters.container.insert("image".to_owned(), image);
     }
 }
@@ -112,9 +112,9 @@ fn a_sidecar_that_is_replaced_keeps_what_its_author_wrote_and_leaves_what_the_ap
     // Made by a release that did not know of clients for Azure.
     let env = pod["spec"]["containers"][0]["env"].as_array_mut().unwrap();
     env.push(json!({"name": "AZURE_OPENAI_ENDPOINT", "value": "https://x.openai.azure.com"}));
-    let told = inject_manifest(&mut pod, &parameters);
+    let message = inject_manifest(&mut pod, &parameters);
     assert_eq!(
-        told[0].outcome.to_string(),
+        message[0].outcome.to_string(),
         "injected; not redirected: openai (a client for Azure)"
     );
     let env = pod["spec"]["initContainers"][0]["env"].as_array().unwrap();
@@ -139,8 +139,8 @@ fn a_sidecar_that_is_replaced_keeps_what_its_author_wrote_and_leaves_what_the_ap
     let mounts = json!([{"name": "knack-files", "mountPath": "/files"}]);
     pod["spec"]["containers"][0]["volumeMounts"] = mounts;
     let before = pod.clone();
-    let told = inject_manifest(&mut pod, &parameters);
-    assert!(told[0].outcome.to_string().contains("cannot be replaced"), "{told:?}");
+    let message = inject_manifest(&mut pod, &parameters);
+    assert!(message[0].outcome.to_string().contains("cannot be replaced"), "{message:?}");
     assert_eq!(pod, before);
 }
 
@@ -225,7 +225,7 @@ fn the_local_volumes_of_the_parameters_are_named_and_taken_out_with_the_sidecar(
     let mut pod = json!({"kind": "Pod", "metadata": {"annotations": {LOCAL_VOLUMES: "cache"}}, "spec": {"containers": [{"name": "a"}]}});
     inject_manifest(&mut pod, &parameters);
     assert_eq!(pod["metadata"]["annotations"][LOCAL_VOLUMES], "cache,knack-files");
-    // Those of another release, without one on the node.
+    // The volumes of another release, without one on the node.
     parameters.volumes.retain(|volume| volume["name"] != "knack-files");
     inject_manifest(&mut pod, &parameters);
     assert_eq!(pod["metadata"]["annotations"][LOCAL_VOLUMES], "cache");
@@ -267,7 +267,7 @@ fn only_a_pod_that_named_no_pull_secret_is_told_that_it_has_the_sidecars_alone()
             pod["spec"]["imagePullSecrets"] = secrets.clone();
         }
         assert_eq!(hides(&mut pod, "one"), expected, "{secrets}");
-        // Whose secret it is that a pod with the sidecar has cannot be told.
+        // It is not known who added a secret of a pod that has the sidecar already.
         let is_alone = pod["spec"]["imagePullSecrets"] == json!([{"name": "mirror"}]);
         assert_eq!(hides(&mut pod, "two"), is_alone, "{secrets}: replaced");
     }
@@ -304,12 +304,12 @@ fn pods_are_found_in_the_objects_that_hold_them() {
         (json!("text"), None),
     ] {
         let before = manifest.clone();
-        let told = inject_manifest(&mut manifest, &parameters);
+        let message = inject_manifest(&mut manifest, &parameters);
         let Some(place) = place else {
-            assert_eq!((told.len(), manifest), (0, before));
+            assert_eq!((message.len(), manifest), (0, before));
             continue;
         };
-        assert_eq!(told[0].object, format!("{} web", before["kind"].as_str().unwrap()));
+        assert_eq!(message[0].object, format!("{} web", before["kind"].as_str().unwrap()));
         let changed = manifest.pointer(place).unwrap();
         assert_eq!(changed["spec"]["initContainers"][0]["name"], "knack-gateway", "{place}");
         assert_eq!(
@@ -319,10 +319,10 @@ fn pods_are_found_in_the_objects_that_hold_them() {
     }
     let mut list =
         json!({"kind": "List", "items": [object("Job", job(pod("x"))), object("Job", job(pod("disabled")))]});
-    let told = inject_manifest(&mut list, &parameters);
-    assert_eq!(told[1].outcome, Outcome::Unchanged("its label says disabled"));
+    let message = inject_manifest(&mut list, &parameters);
+    assert_eq!(message[1].outcome, Outcome::Unchanged("its label says disabled"));
     assert_eq!(list["items"][1], object("Job", job(pod("disabled"))));
-    assert!(matches!(told[0].outcome, Outcome::Injected(_)));
+    assert!(matches!(message[0].outcome, Outcome::Injected(_)));
 }
 
 /// The pods that the policy and the webhook never inject, and objects of other groups.
@@ -336,7 +336,7 @@ fn pods_that_get_no_sidecar_in_a_cluster_get_none_in_a_manifest() {
     let mut sandbox = pod("knack-sandboxes");
     sandbox["metadata"]["labels"] = json!({"knack.dev/role": "sandbox"});
     let namespaced = "unchanged: pods of its namespace never get the sidecar";
-    for (mut object, told) in [
+    for (mut object, message) in [
         (pod("kube-system"), Some(namespaced)),
         (pod("kube-public"), Some(namespaced)),
         (pod("knack-system"), Some(namespaced)),
@@ -347,7 +347,7 @@ fn pods_that_get_no_sidecar_in_a_cluster_get_none_in_a_manifest() {
         let before = object.clone();
         let injected = inject_manifest(&mut object, &parameters);
         let outcomes: Vec<String> = injected.iter().map(|one| one.outcome.to_string()).collect();
-        assert_eq!(outcomes, told.into_iter().collect::<Vec<_>>(), "{before}");
+        assert_eq!(outcomes, message.into_iter().collect::<Vec<_>>(), "{before}");
         assert_eq!(object, before);
     }
     for mut object in [pod("a"), job("batch/v1")] {

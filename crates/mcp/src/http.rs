@@ -42,7 +42,7 @@ struct Shared {
     gateway: Arc<Gateway>,
     mcp_catalogs: McpCatalogs,
     slots: Arc<Slots>,
-    /// Those of the gateway, which its other replicas reach too.
+    /// The gateway's cancellations, which its other replicas reach too.
     cancellations: Arc<Cancellations>,
     service: StreamableHttpService<Server, NeverSessionManager>,
 }

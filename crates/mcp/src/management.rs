@@ -132,7 +132,7 @@ pub(crate) async fn call(
     let asked = Request::builder().method(method).uri(address).body(()).ok()?;
     let (mut asked, ()) = asked.into_parts();
     asked.headers = credentials(&parts.headers);
-    // Whose request it is, where a check of clients has found it out.
+    // The extensions name the account, where a check of clients has found it out.
     asked.extensions = parts.extensions.clone();
     let base = gateway.served().catalog.snapshot().await;
     let answer = uploads.answer(&asked, Bytes::from(body), base).await;

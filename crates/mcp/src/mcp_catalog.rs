@@ -66,7 +66,7 @@ impl McpCatalogs {
         let size = size.map(|file| file.bytes.len()).sum();
         let mcp_catalog = knack_serving::aside(size, move || Arc::new(McpCatalog::new(snapshot))).await;
         let mut mcp_catalogs = lock();
-        // One that only this holds is no longer served.
+        // A snapshot that only this list holds is no longer served.
         mcp_catalogs.retain(|mcp_catalog| Arc::strong_count(&mcp_catalog.snapshot) > 1);
         if mcp_catalogs.len() >= OFFERS_MAX {
             mcp_catalogs.remove(0);

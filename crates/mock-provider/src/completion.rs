@@ -218,7 +218,7 @@ fn picked_words(step: &Step, received: &Received) -> Result<BTreeMap<String, Str
     Ok(words)
 }
 
-/// Replaces `{{name}}` once, left to right; unknown names stay, values are not looked into again.
+/// Replaces `{{name}}` once, left to right; unknown names stay, values are not expanded again.
 fn filled(text: &str, words: &BTreeMap<String, String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -149,7 +149,7 @@ pub enum FormatName {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pick {
-    /// Where to look.
+    /// The part of the request to search.
     pub from: PickFrom,
     /// The pattern.
     pub regex: String,

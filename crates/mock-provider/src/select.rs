@@ -9,7 +9,7 @@ const SHOWN_BYTES: usize = 400;
 /// Finds the step for a request: the first turn whose `user` holds, then the first step whose `when` holds, else the
 /// step without `when` at the index of the round. Returns the step and its key `turn.step`.
 ///
-/// Errors: a text that says what was looked for and what came.
+/// Errors: a text that says what was expected and what came.
 pub(super) fn select<'a>(script: &'a Script, received: &Received) -> Result<(&'a Step, String), String> {
     let Some((turn_index, turn)) = script
         .turns

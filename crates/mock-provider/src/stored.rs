@@ -23,7 +23,7 @@ struct ConversationState {
     /// Items of the last request, without what was stored before.
     asked: Vec<Value>,
     response: Value,
-    /// Of a response in the background that was streamed: its events, which can be read again.
+    /// The events of a response in the background that was streamed; they can be read again.
     events: Vec<(String, Value)>,
 }
 

@@ -188,12 +188,12 @@ impl Declaration {
         if all.is_empty() || all.iter().any(|marker| marker.may_hold(version, machine)) {
             return None;
         }
-        let told: Vec<String> = all.iter().take(MAX_TOLD).map(ToString::to_string).collect();
+        let messages: Vec<String> = all.iter().take(MAX_TOLD).map(ToString::to_string).collect();
         let more = if all.len() > MAX_TOLD { "; …" } else { "" };
         Some(format!(
             "environments of {PYTHON_LOCK_FILE} ({}{more}) has none for Python {version} on {machine}, which is here; lock the \
              packages for it too, or write {LOCK_FILE} with knack skill lock",
-            told.join("; ")
+            messages.join("; ")
         ))
     }
 

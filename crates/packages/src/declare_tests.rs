@@ -212,10 +212,10 @@ fn a_lock_without_a_declared_version_is_reported() {
         let list = [("requirements.txt", requirements), ("requirements.lock", lock.as_str())];
         let declared = declare(&files(&list), None);
         assert!(!declared.is_refused(), "{:?}", declared.findings);
-        let told: Vec<String> = declared.findings.iter().map(ToString::to_string).collect();
-        assert_eq!(told.len(), usize::from(part.is_some()), "{requirements}: {told:?}");
-        let is_told = part.is_none_or(|part| told[0].starts_with("requirements.lock: ") && told[0].contains(part));
-        assert!(is_told, "{told:?}");
+        let message: Vec<String> = declared.findings.iter().map(ToString::to_string).collect();
+        assert_eq!(message.len(), usize::from(part.is_some()), "{requirements}: {message:?}");
+        let is_told = part.is_none_or(|part| message[0].starts_with("requirements.lock: ") && message[0].contains(part));
+        assert!(is_told, "{message:?}");
     }
 }
 
@@ -327,8 +327,8 @@ fn a_lock_of_another_tool_says_how_to_export_it_and_alone_it_is_refused() {
         ] {
             let declared = declare(&files(&[(file, ""), beside]), None);
             assert!(!declared.is_refused(), "{beside:?}: {:?}", declared.findings);
-            let told = declared.findings.iter().find(|finding| finding.file == file).unwrap();
-            assert!(told.help.contains(remedy), "{told}");
+            let message = declared.findings.iter().find(|finding| finding.file == file).unwrap();
+            assert!(message.help.contains(remedy), "{message}");
         }
     }
     let script = "# /// script\n# dependencies = [\"six\"]\n# ///\n";
@@ -386,8 +386,8 @@ fn the_list_of_a_manifest_counts_alone_and_a_lock_fixes_it() {
     let none = declare(&files(&list[..2]), Some(&listed(&[])));
     assert!(none.wants_environment() && none.names().is_empty() && none.versions().is_none());
     let wrong = declare(&files(&[("SKILL.md", "x")]), Some(&listed(&["six", "git+https://x/y"])));
-    let told: Vec<String> = wrong.findings.iter().map(ToString::to_string).collect();
-    assert!(told[0].starts_with("spec.packages.python[1]: "), "{told:?}");
+    let message: Vec<String> = wrong.findings.iter().map(ToString::to_string).collect();
+    assert!(message[0].starts_with("spec.packages.python[1]: "), "{message:?}");
 }
 
 #[test]
@@ -407,7 +407,7 @@ fn the_standard_environment_can_be_asked_for_and_has_a_lock_of_its_own() {
         ..listed(python)
     };
     let (word, both) = (with_standard(&[]), with_standard(&["six"]));
-    for (what, list, spec, source, told) in [
+    for (what, list, spec, source, message) in [
         (
             "manifest",
             &[("SKILL.md", "x")][..],
@@ -477,7 +477,7 @@ fn the_standard_environment_can_be_asked_for_and_has_a_lock_of_its_own() {
         }
         let found = declared.findings.first();
         let found = found.map(|finding| (finding.is_error(), finding.to_string()));
-        match (&found, told) {
+        match (&found, message) {
             (None, None) => {}
             (Some((is_error, text)), Some((expected, part))) => {
                 assert!(*is_error == expected && text.contains(part), "{what}: {text}");

@@ -64,7 +64,7 @@ impl FindingKind {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Its class.
+    /// The class of the finding.
     pub kind: FindingKind,
     /// The file, relative to the skill's folder.
     pub file: String,

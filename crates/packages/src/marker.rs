@@ -21,7 +21,7 @@ const VARIABLES: [&str; 12] = [
     "extra",
 ];
 
-/// Those that only a lock in the standard format may name: lists of what an installer was asked for.
+/// The variables that only a lock in the standard format may name: lists of what an installer was asked for.
 const OF_LOCKS: [&str; 2] = ["extras", "dependency_groups"];
 
 /// Deepest nesting of brackets: markers in use nest once or twice.

@@ -22,7 +22,7 @@ const HELP: &str = "lock versions that have wheels for Linux, or write requireme
 /// The content of a lock.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PythonLock {
-    /// Its packages.
+    /// The packages of the lock.
     pub(crate) lock: Lock,
     /// What it says of the interpreter.
     pub(crate) head: Head,
@@ -133,12 +133,12 @@ pub(crate) fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Opt
     let package = package.as_table().ok_or("packages must be an array of tables")?;
     let text_at = |key: &str| package.get(key).and_then(Value::as_str);
     let name = text_at("name").ok_or_else(|| format!("packages[{index}] has no name"))?;
-    let told = shown(name);
+    let package_name = shown(name);
     let selected = package
         .get("marker")
         .map(|marker| marker_of(marker, groups))
         .transpose();
-    let marker = match selected.map_err(|why| format!("{told}: {why}"))? {
+    let marker = match selected.map_err(|why| format!("{package_name}: {why}"))? {
         None | Some(Selected::Always(true)) => None,
         Some(Selected::Always(false)) => return Ok(None),
         Some(Selected::If(marker)) if marker.holds(None) == Some(false) => return Ok(None),
@@ -151,7 +151,7 @@ pub(crate) fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Opt
     ] {
         if package.contains_key(key) {
             return Err(format!(
-                "{told} {what} ({key}); packages are installed from the index, as wheels"
+                "{package_name} {what} ({key}); packages are installed from the index, as wheels"
             ));
         }
     }
@@ -161,20 +161,20 @@ pub(crate) fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Opt
         .map_or(&[][..], Vec::as_slice);
     if wheels.is_empty() {
         return Err(if package.contains_key("sdist") {
-            format!("{told} has source code alone (sdist); nothing is built, packages are installed from wheels")
+            format!("{package_name} has source code alone (sdist); nothing is built, packages are installed from wheels")
         } else {
-            format!("{told} has no wheels")
+            format!("{package_name} has no wheels")
         });
     }
-    let version = text_at("version").ok_or_else(|| format!("{told} has no version"))?;
+    let version = text_at("version").ok_or_else(|| format!("{package_name} has no version"))?;
     let mut requirement = Requirement::parse(&format!("{name}=={version}"))
         .ok()
         .filter(|read| read.pinned() == Some(version) && read.extras.is_empty() && read.marker.is_none())
-        .ok_or_else(|| format!("{told} {} is no name and version", shown(version)))?;
+        .ok_or_else(|| format!("{package_name} {} is no name and version", shown(version)))?;
     requirement.marker = marker;
     let mut hashes = Vec::new();
     for wheel in wheels {
-        hashes.extend(hashes_of(wheel).map_err(|why| format!("{told}: {why}"))?);
+        hashes.extend(hashes_of(wheel).map_err(|why| format!("{package_name}: {why}"))?);
     }
     // Findings of it are about the lock as a whole, so no line is kept.
     let number = 0;
@@ -187,7 +187,7 @@ pub(crate) fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Opt
         Ok(Some(line))
     } else {
         Err(format!(
-            "{told}: its marker is too long, or has characters that a lock in pip's format cannot have"
+            "{package_name}: its marker is too long, or has characters that a lock in pip's format cannot have"
         ))
     }
 }

@@ -138,11 +138,11 @@ fn what_a_sandbox_cannot_install_is_named() {
             "is no name and version",
         ),
     ] {
-        let told = texts(&lock(&[good("b"), package("a", more)]));
-        assert_eq!(told.len(), 1, "{more}: {told:?}");
+        let message = texts(&lock(&[good("b"), package("a", more)]));
+        assert_eq!(message.len(), 1, "{more}: {message:?}");
         assert!(
-            told[0].starts_with("pylock.toml: ") && told[0].contains(why),
-            "{more}: {told:?}"
+            message[0].starts_with("pylock.toml: ") && message[0].contains(why),
+            "{more}: {message:?}"
         );
     }
 }
@@ -192,8 +192,8 @@ fn a_lock_that_no_sandbox_can_use_says_why() {
         ("x".repeat(5 << 20), "more than 4194304"),
         (format!("a = {}", "[".repeat(100_000)), "it is not valid TOML"),
     ] {
-        let told = texts(&text);
-        assert!(told[0].contains(why), "{told:?}");
+        let message = texts(&text);
+        assert!(message[0].contains(why), "{message:?}");
     }
     let later = format!(
         "lock-version = \"1.1\"\nrequires-python = \">=3.10\"\nenvironments = [\"os_name == 'nt'\", \"os_name == 'posix'\"]\n{good}"
@@ -219,8 +219,8 @@ fn what_pdm_exports_is_read_for_its_default_groups() {
         format!("rich==1.0 \\\n    --hash=sha256:{A}\nsix==1.0 \\\n    --hash=sha256:{A}\n")
     );
     for wrong in ["default-groups = 1", "default-groups = [1]", "environments = [1]"] {
-        let told = texts(&format!("lock-version = \"1.0\"\n{wrong}\n{}", good("a")));
-        assert!(told[0].contains("must be a list of texts"), "{told:?}");
+        let message = texts(&format!("lock-version = \"1.0\"\n{wrong}\n{}", good("a")));
+        assert!(message[0].contains("must be a list of texts"), "{message:?}");
     }
 }
 
@@ -263,12 +263,12 @@ fn a_skill_declares_by_it_as_by_a_lock_in_pips_format() {
     let other = format!("rich==1 --hash=sha256:{A}\n");
     let found = |list: &[(&str, &str)]| {
         let declared = declare(&files(list), None);
-        let told: Vec<String> = declared.findings.iter().map(ToString::to_string).collect();
-        (declared, told.join("\n"))
+        let message: Vec<String> = declared.findings.iter().map(ToString::to_string).collect();
+        (declared, message.join("\n"))
     };
-    let (alone, told) = found(&[("SKILL.md", "x"), ("pylock.toml", &pylock)]);
+    let (alone, message) = found(&[("SKILL.md", "x"), ("pylock.toml", &pylock)]);
     assert_eq!(
-        (alone.source.clone(), alone.names(), told.as_str()),
+        (alone.source.clone(), alone.names(), message.as_str()),
         (Source::Lock(PYTHON_LOCK_FILE), vec!["six".to_owned()], "")
     );
     assert_eq!(alone.source.shown(), "pylock.toml");
@@ -276,14 +276,14 @@ fn a_skill_declares_by_it_as_by_a_lock_in_pips_format() {
         alone.python_refused("3.11.2", "x86_64").unwrap(),
         "pylock.toml requires Python >=3.12, and 3.11.2 is here"
     );
-    let (beside, told) = found(&[("requirements.txt", "six"), ("pylock.toml", &pylock)]);
-    assert_eq!((beside.lock.is_some(), told.as_str()), (true, ""));
-    let (refused, told) = found(&[("requirements.txt", "rich"), ("pylock.toml", &pylock)]);
+    let (beside, message) = found(&[("requirements.txt", "six"), ("pylock.toml", &pylock)]);
+    assert_eq!((beside.lock.is_some(), message.as_str()), (true, ""));
+    let (refused, message) = found(&[("requirements.txt", "rich"), ("pylock.toml", &pylock)]);
     assert!(
-        refused.is_refused() && told.starts_with("pylock.toml: rich is declared but not in the lock"),
-        "{told}"
+        refused.is_refused() && message.starts_with("pylock.toml: rich is declared but not in the lock"),
+        "{message}"
     );
-    let (both, told) = found(&[
+    let (both, message) = found(&[
         ("pylock.toml", &pylock),
         ("requirements.lock", &other),
         ("pylock.dev.toml", ""),
@@ -293,26 +293,26 @@ fn a_skill_declares_by_it_as_by_a_lock_in_pips_format() {
         (vec!["rich".to_owned()], vec![])
     );
     assert_eq!(
-        told.lines().map(|line| &line[..36]).collect::<Vec<_>>(),
+        message.lines().map(|line| &line[..36]).collect::<Vec<_>>(),
         [
             "pylock.dev.toml: this lock file is n",
             "pylock.toml: this lock file is not u"
         ]
     );
-    let (standard, told) = found(&[
+    let (standard, message) = found(&[
         ("SKILL.md", "---\nname: x\npackages: {standard: true}\n---\n"),
         ("pylock.toml", &pylock),
     ]);
     assert_eq!(
-        (standard.source, told.contains("pylock.toml: it has no effect")),
+        (standard.source, message.contains("pylock.toml: it has no effect")),
         (Source::Standard, true)
     );
-    let (_, told) = found(&[
+    let (_, message) = found(&[
         ("SKILL.md", "---\nname: x\npackages: {standard: true}\n---\n"),
         ("requirements.lock", &other),
         ("pylock.toml", &pylock),
     ]);
-    assert_eq!(told.lines().count(), 2, "one finding for each lock: {told}");
+    assert_eq!(message.lines().count(), 2, "one finding for each lock: {message}");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub struct Rules {
 /// The packages that skills may have.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Allowed {
-    /// Those that they declare.
+    /// The packages that they declare.
     #[default]
     Declared,
     /// The standard environment and nothing else.
@@ -428,11 +428,11 @@ mod tests {
             let rules = rules(&[constraint], false).unwrap();
             assert_eq!(rules.exclude_any(&lock), constraint != "pywin<1", "{constraint}");
             for (python, part) in [(None, unknown), (Some("3.11.2"), known)] {
-                let told = rules.violation(Versions::Locked(&lock), python);
-                match (&told, part) {
+                let violation = rules.violation(Versions::Locked(&lock), python);
+                match (&violation, part) {
                     (None, None) => {}
-                    (Some(told), Some(part)) => assert!(told.text.contains(part), "{constraint}: {told}"),
-                    _ => panic!("{constraint} {python:?}: {told:?}, {part:?}"),
+                    (Some(violation), Some(part)) => assert!(violation.text.contains(part), "{constraint}: {violation}"),
+                    _ => panic!("{constraint} {python:?}: {violation:?}, {part:?}"),
                 }
             }
         }

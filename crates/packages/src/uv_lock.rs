@@ -299,7 +299,8 @@ impl<'t> Graph<'t> {
             return Err(format!("{} is a dependency and not among its packages", shown(name)));
         }
         for index in &found {
-            // Of several versions each is for its fork; where the dependency names one, its own marker says when.
+            // If there are several versions, each is for its fork; where the dependency names one, its own marker says
+            // when.
             let forks = if found.len() > 1 {
                 texts(self.packages[*index].table, "resolution-markers")?
             } else {

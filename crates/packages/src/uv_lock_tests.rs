@@ -162,7 +162,7 @@ fn a_lock_whose_ways_would_fill_the_memory_is_refused() {
         said.starts_with("scripts/t.py.lock: its dependencies combine in too many ways (lock"),
         "{said}"
     );
-    // Those of forks, and extras.
+    // Markers of forks, and extras.
     let fork = format!("resolution-markers = [\"{long}\"]");
     let forked = [package("a", "1", &fork), package("a", "2", "")];
     let said = shown_lock(&lock("{ name = \"a\" }", &forked)).unwrap_err();
@@ -217,7 +217,7 @@ fn more_packages_than_a_lock_may_list_are_refused() {
     let installed = asked(0, 199).replace("win32", "linux");
     let said = shown_lock(&lock(&format!("{installed}{asks}"), &with(numbered(0, 199)))).unwrap_err();
     assert!(said.contains("201 packages, more than 200"), "{said}");
-    // Those of all scripts together, also for other systems.
+    // The packages of all scripts together count, also those for other systems.
     let (one, other) = (
         lock(&asked(0, 500), &numbered(0, 500)),
         lock(&asked(500, 1000), &numbered(500, 1000)),

@@ -10,7 +10,7 @@ use crate::mode::Mode;
 pub struct Draft {
     /// The skill's name.
     pub name: String,
-    /// Its description.
+    /// The skill's description.
     pub description: String,
     /// The version that it says of itself, such as `1.4.0`.
     pub version: Option<String>,
@@ -22,10 +22,10 @@ pub struct Draft {
     pub catalog: Option<Catalog>,
     /// The fields of LiteLLM's API that are not files.
     pub litellm: Option<LiteLlmFields>,
-    /// Of its file tree.
+    /// The digest of its file tree.
     pub digest: String,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Its files.
+    /// The skill's files.
     pub files: Files,
 }

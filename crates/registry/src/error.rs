@@ -62,10 +62,10 @@ pub enum StoreError {
     Managed {
         /// The skill's name.
         name: String,
-        /// Who, in words.
+        /// The manager, in words.
         by: String,
     },
-    /// Another one changed it at the same time.
+    /// Another writer changed the skill at the same time.
     #[error("skill \"{name}\" was changed by another writer at the same time; read it again and repeat the change")]
     Conflict {
         /// The skill's name.

@@ -42,13 +42,13 @@ pub struct IndexError(String);
 /// A skill of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfferedSkill {
-    /// Its name.
+    /// The skill's name.
     pub name: String,
     /// Its description, as the index has it.
     pub description: String,
     /// The kind of file behind the address; `None`: a type that is not known, to be skipped.
     pub kind: Option<SkillFileKind>,
-    /// Where it is, resolved against the index.
+    /// The file's address, resolved against the index.
     pub url: Url,
     /// `sha256:` and 64 hex digits of its bytes.
     pub digest: String,
@@ -57,13 +57,13 @@ pub struct OfferedSkill {
 /// A skill to be offered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// Its name.
+    /// The skill's name.
     pub name: String,
     /// The kind of file behind the address.
     pub kind: SkillFileKind,
     /// The skill's description.
     pub description: String,
-    /// Where it is; a path is one of the index's own site.
+    /// The file's address; a path is one of the index's own site.
     pub url: String,
     /// Lower-case hex SHA-256 of its bytes.
     pub sha256: String,

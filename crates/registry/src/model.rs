@@ -119,7 +119,7 @@ pub struct Version {
     /// The fields of LiteLLM's API that are not files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub litellm: Option<LiteLlmFields>,
-    /// Of its file tree ([`knack_skill::tree::digest`]).
+    /// The digest of its file tree ([`knack_skill::tree::digest`]).
     pub digest: String,
     /// Bytes of all files.
     pub bytes: u64,
@@ -130,9 +130,9 @@ pub struct Version {
 pub struct Stamp {
     /// Unix time in microseconds.
     pub now: i64,
-    /// Of the skill, without its prefix.
+    /// The id of the skill, without its prefix.
     pub skill: String,
-    /// Of the version, without its prefix.
+    /// The id of the version, without its prefix.
     pub version: String,
 }
 

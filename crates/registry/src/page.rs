@@ -14,7 +14,7 @@ pub struct Page {
 /// A part of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Paged<T> {
-    /// Its items.
+    /// The items of the page.
     pub items: Vec<T>,
     /// Whether more follow.
     pub more: bool,

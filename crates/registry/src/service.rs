@@ -40,11 +40,11 @@ pub struct Registry {
 pub struct ApiRequest {
     /// The result of [`crate::route()`].
     pub call: ApiCall,
-    /// Its query.
+    /// The query of the request.
     pub query: Option<String>,
-    /// Its headers.
+    /// The headers of the request.
     pub headers: HeaderMap,
-    /// Its whole body.
+    /// The whole body of the request.
     pub body: Bytes,
     /// Its id, which its answer and its execution have.
     pub request_id: String,

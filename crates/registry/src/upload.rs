@@ -54,9 +54,9 @@ pub(crate) struct Form {
 /// A folder that was uploaded.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// Its name.
+    /// The folder's name.
     pub(crate) name: String,
-    /// Its files.
+    /// The folder's files.
     pub(crate) files: Files,
 }
 

@@ -64,7 +64,7 @@ use Step::{Again, Claim, Report, Withdraw};
 fn of_all_that_claim_a_run_one_has_it_until_its_end_is_known() {
     for (contract, steps) in [
         (
-            "the first runs it, and is told so again; another is told how far it has come",
+            "the first runs it, and gets the same answer again; another gets its progress",
             &[
                 Claim(APP, "a", "run as a"),
                 Claim(APP, "a", "run as a"),
@@ -186,10 +186,10 @@ fn of_many_at_once_one_runs_it() {
         let history = open(work.path());
         let names: Vec<String> = (0..32).map(|number| format!("r{number}")).collect();
         let claims = names.iter().map(|name| claim(&history, APP, name));
-        let told = futures::future::join_all(claims).await;
-        let runs = told.iter().filter(|word| word.starts_with("run")).count();
-        let others = told.iter().filter(|word| *word == "pending").count();
-        assert_eq!((runs, others), (1, 31), "{told:?}");
+        let outcomes = futures::future::join_all(claims).await;
+        let runs = outcomes.iter().filter(|word| word.starts_with("run")).count();
+        let others = outcomes.iter().filter(|word| *word == "pending").count();
+        assert_eq!((runs, others), (1, 31), "{outcomes:?}");
     });
 }
 

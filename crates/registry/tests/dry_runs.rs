@@ -303,15 +303,15 @@ fn a_dry_run_has_the_errors_of_the_install() {
             assert_eq!(dry.0, status, "{body}: {}", dry.1);
             assert_eq!(asked.install(path, &body).await, dry, "{body}");
         }
-        let (status, told) = asked.install(FROM_CATALOG, &with("dryRun", json!("yes"))).await;
+        let (status, reported) = asked.install(FROM_CATALOG, &with("dryRun", json!("yes"))).await;
         assert_eq!(
-            (status, &told["details"][0]["field"]),
+            (status, &reported["details"][0]["field"]),
             (400, &json!("dryRun")),
-            "{told}"
+            "{reported}"
         );
-        let (status, told) = asked.install(FROM_CATALOG, &with("dryRun", json!(false))).await;
-        assert_eq!((status, &told["success"]), (200, &json!(true)), "{told}");
-        assert!(told["dryRun"].is_null(), "{told}");
+        let (status, reported) = asked.install(FROM_CATALOG, &with("dryRun", json!(false))).await;
+        assert_eq!((status, &reported["success"]), (200, &json!(true)), "{reported}");
+        assert!(reported["dryRun"].is_null(), "{reported}");
     });
 }
 

@@ -328,10 +328,10 @@ fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported(
         held.store(false, Ordering::SeqCst);
         flushed(&history).await;
         flushed(&history).await;
-        let told = TOLD.lock().unwrap().join("\n");
+        let message = TOLD.lock().unwrap().join("\n");
         assert!(
-            told.contains(&format!("{dropped} execution records are missing")),
-            "{told}"
+            message.contains(&format!("{dropped} execution records are missing")),
+            "{message}"
         );
         assert_eq!(
             read_folder(work.path()).unwrap().executions.len() as u64,

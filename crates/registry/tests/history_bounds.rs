@@ -1,4 +1,4 @@
-//! Whose executions a history loses at a bound, and what it does when its volume is full before that.
+//! Bounds of a history: whose executions it drops at a bound, and what it does when its volume is full before that.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends by panicking")]
 

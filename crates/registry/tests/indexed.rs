@@ -187,8 +187,8 @@ fn what_is_not_as_the_index_promises_is_not_installed() {
             (json!({}), 400, "name"),
         ] {
             let (found, answer) = asked.send(&Method::POST, INSTALL, &body).await;
-            let told = answer["error"].as_str().unwrap_or_default();
-            assert!(found == status && told.contains(says), "{body}: {found} {answer}");
+            let reported = answer["error"].as_str().unwrap_or_default();
+            assert!(found == status && reported.contains(says), "{body}: {found} {answer}");
         }
         let (_, list) = asked.send(&Method::GET, "/api/skills", &Value::Null).await;
         assert_eq!(list["total"], 0, "{list}");

@@ -233,8 +233,8 @@ fn a_list_of_agent_flow_lacks_nothing_that_could_not_be_read_in_time() {
         let (status, list) = asked.json("GET", "/api/v1/skills", &Value::Null).await;
         assert_eq!((status, &list["total"]), (200, &json!(2)), "{list}");
         asked.store.content_away.store(true, Ordering::SeqCst);
-        let (status, told) = asked.json("GET", "/api/v1/skills", &Value::Null).await;
-        assert_eq!((status, &told["detail"]["message"]), (503, &json!("too much at once")));
+        let (status, reported) = asked.json("GET", "/api/v1/skills", &Value::Null).await;
+        assert_eq!((status, &reported["detail"]["message"]), (503, &json!("too much at once")));
         asked.store.content_away.store(false, Ordering::SeqCst);
         asked.store.content_gone.store(true, Ordering::SeqCst);
         let (status, list) = asked.json("GET", "/api/v1/skills", &Value::Null).await;
@@ -299,17 +299,17 @@ fn a_list_that_begins_nowhere_is_a_wrong_parameter() {
     wait(async {
         let asked = Asked::new();
         asked.store.no_place.store(true, Ordering::SeqCst);
-        let (status, told) = asked.json("GET", "/v1/skills?after=skill_knack_x", &Value::Null).await;
-        assert_eq!((status, &told["error"]["param"]), (400, &json!("after")), "{told}");
+        let (status, reported) = asked.json("GET", "/v1/skills?after=skill_knack_x", &Value::Null).await;
+        assert_eq!((status, &reported["error"]["param"]), (400, &json!("after")), "{reported}");
         let anthropic = [("anthropic-version", "2023-06-01")];
         let answer = asked
             .send("GET", "/v1/skills?page=page_skill_knack_x", &anthropic, "")
             .await;
-        let (status, told) = read(&answer);
-        assert_eq!(status, 400, "{told}");
+        let (status, reported) = read(&answer);
+        assert_eq!(status, 400, "{reported}");
         assert!(
-            told["error"]["message"].as_str().unwrap().starts_with("page: "),
-            "{told}"
+            reported["error"]["message"].as_str().unwrap().starts_with("page: "),
+            "{reported}"
         );
     });
 }
@@ -321,11 +321,11 @@ fn a_provider_that_only_the_form_of_a_create_names_is_refused() {
         for (provider, expected) in [("anthropic", 400), ("litellm_proxy", 200), ("", 200)] {
             let name = format!("word-{expected}-{}", provider.len());
             let body = form(&name, &[("custom_llm_provider", provider)]);
-            let (status, told) = read(&asked.send("POST", "/v1/skills", &[FORM], &body).await);
-            assert_eq!(status, expected, "{provider}: {told}");
+            let (status, reported) = read(&asked.send("POST", "/v1/skills", &[FORM], &body).await);
+            assert_eq!(status, expected, "{provider}: {reported}");
             if expected == 400 {
-                assert_eq!(told["error"]["param"], "custom_llm_provider");
-                assert!(told["error"]["message"].as_str().unwrap().contains("query"), "{told}");
+                assert_eq!(reported["error"]["param"], "custom_llm_provider");
+                assert!(reported["error"]["message"].as_str().unwrap().contains("query"), "{reported}");
             }
         }
     });
@@ -349,11 +349,11 @@ fn a_name_that_is_not_legal_in_agent_flow_is_refused_by_its_field_in_every_call(
                 ("PUT", path.clone(), &json!({"content": document("word", "d")})),
                 ("POST", format!("{path}/run"), &inputs),
             ] {
-                let (status, told) = asked.json(method, &path, body).await;
+                let (status, reported) = asked.json(method, &path, body).await;
                 assert_eq!(
-                    (status, &told["detail"]["field"], &told["detail"]["message"]),
+                    (status, &reported["detail"]["field"], &reported["detail"]["message"]),
                     (400, &json!("name"), &json!(message)),
-                    "{method} {path}: {told}"
+                    "{method} {path}: {reported}"
                 );
             }
         }
@@ -387,12 +387,12 @@ fn an_update_without_room_for_its_version_loses_none() {
         let most = u32::try_from(VERSIONS_MAX).unwrap();
         assert_eq!(numbers().await, (VERSIONS_MAX, 1, Some(most)));
         asked.store.full.store(true, Ordering::SeqCst);
-        let (status, told) = update(VERSIONS_MAX + 1).await;
-        assert_eq!(status, 507, "{told}");
+        let (status, reported) = update(VERSIONS_MAX + 1).await;
+        assert_eq!(status, 507, "{reported}");
         assert_eq!(numbers().await, (VERSIONS_MAX, 1, Some(most)));
         asked.store.full.store(false, Ordering::SeqCst);
-        let (status, told) = update(VERSIONS_MAX + 1).await;
-        assert_eq!((status, &told["description"]), (200, &json!("number 101")), "{told}");
+        let (status, reported) = update(VERSIONS_MAX + 1).await;
+        assert_eq!((status, &reported["description"]), (200, &json!("number 101")), "{reported}");
         assert_eq!(numbers().await, (VERSIONS_MAX, 2, Some(most + 1)));
     });
 }

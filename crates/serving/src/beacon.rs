@@ -22,7 +22,7 @@ pub struct Beacon(Arc<Mutex<HashMap<String, Open>>>);
 /// A listener of this process, as pods reach it.
 #[derive(Debug, Clone)]
 pub struct ProbeTarget {
-    /// Its address.
+    /// The address that a probe connects to.
     pub address: SocketAddr,
     /// The beacon that answers there.
     pub beacon: Beacon,

@@ -121,7 +121,7 @@ async fn drive(
     let mut checks = tokio::time::interval(check_every(bounds));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut closing = false;
-    // One that is new by then serves on.
+    // A connection that begins after the renewal serves on.
     let is_new = stop.renew.is_cancelled();
     loop {
         tokio::select! {

@@ -28,8 +28,8 @@ pub struct Pace {
 
 /// Sources remembered, at about 200 bytes each. Those that have done nothing for a while are forgotten first.
 const REMEMBERED: usize = 4096;
-/// Of them, those of one group: eight groups of made-up names leave nobody without a share, and a proxy has hundreds of callers who
-/// are not idle at the same time.
+/// Sources remembered of one group: eight groups of made-up names leave nobody without a share, and a proxy has
+/// hundreds of callers who are not idle at the same time.
 const GROUP_REMEMBERED: usize = 512;
 /// Allowances of those that are not remembered. Which of them is a group's is drawn by this process, so that nobody can aim at the one
 /// of another group.
@@ -66,7 +66,7 @@ struct Allowance {
     at: Instant,
 }
 
-/// Whose allowance a permit is of.
+/// The allowance that a permit counts against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum AllowanceKey {
     Own(String),

@@ -140,7 +140,7 @@ mod tests {
                 steps.borrow_mut().push(format!("{seconds} {step}"));
             };
             let unready = || {
-                assert!(!stops.leave.is_cancelled(), "not ready before any client is told");
+                assert!(!stops.leave.is_cancelled(), "not ready before any client is asked to leave");
                 note("unready");
             };
             let ended = async {

@@ -272,7 +272,7 @@ impl Reader {
     async fn give(&mut self, bytes: u32) {
         for stream in [0, 1] {
             let frame = Self::frame(8, 0, stream, &bytes.to_be_bytes());
-            // Of a connection that was closed the reader hears.
+            // The reader notices a connection that was closed.
             let _ = self.stream.write_all(&frame).await;
         }
     }
@@ -436,8 +436,8 @@ async fn a_stopping_server_says_so_and_still_serves_new_requests() {
 
     server.stop.leave.cancel();
     // Only this answer announces it, and its connection ends with it.
-    let mut told = server.connect("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
-    let text = read(&mut told).await;
+    let mut connection = server.connect("GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    let text = read(&mut connection).await;
     assert!(text.contains("connection: close") && text.ends_with("ok"), "{text}");
 
     server.stop.renew.cancel();

@@ -159,9 +159,9 @@ pub struct Skill {
 /// Names of packages, for models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Packages {
-    /// Of Python.
+    /// Python packages.
     pub python: Vec<String>,
-    /// Of Node: those that the skill asks for, not what these bring.
+    /// Node packages: those that the skill asks for, without their own dependencies.
     pub node: Vec<String>,
 }
 

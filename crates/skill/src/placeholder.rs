@@ -44,8 +44,8 @@ pub(crate) fn in_command(index: usize, tool: &ToolDeclaration) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, word) in tool.command.iter().enumerate() {
         let mut found = placeholders(word).into_iter().chain(path_variable(word));
-        let told = found.find_map(|found| Some((command_help(tool, &found)?, found)));
-        if let Some((help, found)) = told {
+        let reported = found.find_map(|found| Some((command_help(tool, &found)?, found)));
+        if let Some((help, found)) = reported {
             let message = format!(
                 "tool \"{}\" gets {} as it is written: nothing is replaced in a command",
                 crate::inputs::shortened(&tool.name),
@@ -193,10 +193,10 @@ mod tests {
     use crate::inputs;
     use crate::tools;
 
-    fn told(findings: &[Finding]) -> Vec<(&str, &str)> {
+    fn reported(findings: &[Finding]) -> Vec<(&str, &str)> {
         assert!(findings.iter().all(|finding| !finding.is_refused()));
-        let told = findings.iter();
-        told.map(|finding| {
+        let reported = findings.iter();
+        reported.map(|finding| {
             (
                 finding.field.as_str(),
                 finding.help.split([' ', ':', ',']).next().unwrap(),
@@ -246,7 +246,7 @@ mod tests {
                     .collect();
                 let expected: Vec<(&str, &str)> =
                     expected.iter().map(|(field, help)| (field.as_str(), *help)).collect();
-                assert_eq!(told(&findings), expected, "{command}");
+                assert_eq!(reported(&findings), expected, "{command}");
             }
         }
     }
@@ -262,8 +262,8 @@ mod tests {
             ("${other} {{ other }} $city {city}", vec![]),
             ("export A=${HOME}; echo ${A}", vec![]),
         ] {
-            assert_eq!(told(&in_body(body, &declared)), expected, "{body}");
-            assert_eq!(told(&in_body(body, &[])), [], "{body}");
+            assert_eq!(reported(&in_body(body, &declared)), expected, "{body}");
+            assert_eq!(reported(&in_body(body, &[])), [], "{body}");
         }
         for (body, expected) in [
             (
@@ -279,7 +279,7 @@ mod tests {
             ("Commands may use `$ARGUMENTS` or $ARGUMENTS_LIST, \\$ARGUMENTS", vec![]),
         ] {
             for inputs in [&declared[..], &[]] {
-                assert_eq!(told(&in_body(body, inputs)), expected, "{body}");
+                assert_eq!(reported(&in_body(body, inputs)), expected, "{body}");
             }
         }
     }

@@ -166,7 +166,7 @@ impl ProblemKind {
 pub struct Problem {
     /// Whether the skill is refused for it.
     pub severity: Severity,
-    /// Its class.
+    /// The class of the problem.
     pub kind: ProblemKind,
     /// The file it is in, relative to the skill's folder; empty if it is about the folder or the manifest.
     pub file: String,

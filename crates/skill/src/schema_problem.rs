@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::inputs::shortened;
 use crate::schema::{self, TYPE_WORDS};
 
-/// Deeper nodes are not looked at, as in [`schema::normalize`]: the walk must not exhaust the stack.
+/// Deeper nodes are not checked, as in [`schema::normalize`]: the walk must not exhaust the stack.
 const MAX_DEPTH: usize = 32;
 
 /// What a keyword holds.
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Those that are repaired are among them.
+    /// Schemas that the load repairs are among them.
     #[test]
     fn schemas_of_arguments_have_no_problem() {
         for schema in [

@@ -21,7 +21,7 @@ pub const MAX_FILLED_BYTES: usize = 4 << 20;
     "the text with these values would have {bytes} bytes, above the limit of {MAX_FILLED_BYTES}; give shorter values, or name them less often in the text"
 )]
 pub struct FilledTooLarge {
-    /// Its length.
+    /// The length of the filled text.
     pub bytes: usize,
 }
 

@@ -28,7 +28,7 @@ pub enum ToolOutcome<'a> {
     },
     /// The process could not be started.
     NotStarted {
-        /// Why.
+        /// The reason that it did not start.
         reason: &'a str,
     },
     /// The model called a tool that the skill does not declare.
@@ -38,7 +38,7 @@ pub enum ToolOutcome<'a> {
     },
     /// The arguments were refused before anything ran.
     Rejected {
-        /// Why.
+        /// The reason for the refusal.
         reason: &'a str,
     },
 }

@@ -14,7 +14,7 @@ use super::span::{Attribute, Description, SpanRole, Value};
 /// Which names are used where the conventions have changed since 1.41.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Conventions {
-    /// Those of version 1.41.
+    /// The names of version 1.41.
     #[default]
     V1_41,
     /// The current ones: `OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental`.
@@ -48,7 +48,7 @@ pub enum Failure {
     Timeout,
     /// An answer that cannot be understood.
     Unreadable,
-    /// Its caller disconnected.
+    /// The caller disconnected.
     Cancelled,
     /// The process stopped.
     Shutdown,

@@ -117,7 +117,7 @@ fn resource(service: &'static str, variable: &impl Fn(&str) -> Option<String>) -
         Vec::new()
     });
     let name = set("OTEL_SERVICE_NAME").map(|name| KeyValue::new("service.name", name));
-    // Of two with one name the later one counts.
+    // If two have one name, the later one counts.
     Resource::builder_empty()
         .with_detector(Box::new(TelemetryResourceDetector))
         .with_attribute(KeyValue::new("service.name", service))

@@ -95,6 +95,6 @@ pub struct Span {
     pub begun: SystemTime,
     /// End.
     pub ended: SystemTime,
-    /// Its content.
+    /// The span's content.
     pub description: Description,
 }

@@ -20,7 +20,7 @@ pub trait Sink: Send + Sync + std::fmt::Debug {
 /// Which side made a parent span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
-    /// Of this process.
+    /// This process.
     Local,
     /// The sender of the request.
     Remote,

@@ -32,13 +32,14 @@ pub struct CaError {
 pub struct Roots(Arc<[CertificateDer<'static>]>);
 
 impl Roots {
-    /// Those of a PEM file too. Errors: it is not there, has no certificate in it, or one that is no authority.
+    /// Adds the authorities of a PEM file. Errors: it is not there, has no certificate in it, or one that is not an
+    /// authority.
     pub fn with_file(self, file: &Path) -> Result<Self, CaError> {
         let found = read(file).and_then(|text| certificates(&text));
         self.with(found, || format!("--ca-file {}", file.display()))
     }
 
-    /// Those of a PEM text too. Errors: as for a file.
+    /// Adds the authorities of a PEM text. Errors: as for a file.
     pub fn with_pem(self, text: &str) -> Result<Self, CaError> {
         self.with(certificates(text.as_bytes()), || "--ca-pem".to_owned())
     }

@@ -33,13 +33,13 @@ async fn an_authority_is_trusted_when_it_is_named_and_no_other_check_is_left_out
         let other = serve(Flaw::None, |_, _| Vec::new()).authority;
         let other = Roots::default().with_pem(&other).unwrap();
         for without in [Roots::default(), other] {
-            let told = get(&server.url, &without).await.unwrap_err();
+            let message = get(&server.url, &without).await.unwrap_err();
             match flaw {
-                // Its time is looked at first.
-                Flaw::Time => assert_eq!(told, CertificateRefusal::Time),
+                // Its time is checked first.
+                Flaw::Time => assert_eq!(message, CertificateRefusal::Time),
                 Flaw::None | Flaw::Name => {
-                    assert_eq!(told, CertificateRefusal::Untrusted, "{flaw:?}, {without:?}");
-                    assert!(told.to_string().contains("--ca-file"), "{told}");
+                    assert_eq!(message, CertificateRefusal::Untrusted, "{flaw:?}, {without:?}");
+                    assert!(message.to_string().contains("--ca-file"), "{message}");
                 }
             }
         }

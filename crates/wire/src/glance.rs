@@ -39,11 +39,11 @@ pub struct Usage {
     pub input: Option<u64>,
     /// Output, reasoning included.
     pub output: Option<u64>,
-    /// Of the input: read from a cache.
+    /// Input tokens that were read from a cache.
     pub cache_read: Option<u64>,
-    /// Of the input: written to a cache.
+    /// Input tokens that were written to a cache.
     pub cache_write: Option<u64>,
-    /// Of the output: reasoning.
+    /// Output tokens of reasoning.
     pub reasoning: Option<u64>,
 }
 

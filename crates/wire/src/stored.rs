@@ -73,7 +73,7 @@ pub struct ItemPage {
 }
 
 impl StoredForm {
-    /// One that hides nothing.
+    /// A form that hides nothing.
     pub const fn new() -> Self {
         Self {
             members: BTreeMap::new(),
@@ -208,7 +208,7 @@ impl StoredForm {
         if let Some(own) = json::get(body, top, "id") {
             edits.replace(own, json::quoted(id));
         }
-        // Those of a choice are not of the object.
+        // Members of a choice are not members of the object.
         let members = self
             .members
             .iter()

@@ -45,9 +45,9 @@ const MAX_LIST: usize = 64 << 10;
 /// How two reports become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Join {
-    /// Of one round: the later one counts.
+    /// Two reports of one round: the later one counts.
     Later,
-    /// Of two rounds: numbers are added.
+    /// Reports of two rounds: numbers are added.
     Sum,
 }
 

@@ -537,8 +537,8 @@ fn usage_behind_a_last_frame_that_has_none_reaches_the_client() {
     let usage = value!({"promptTokenCount": 10, "candidatesTokenCount": 7});
     let answer = stream(&[end, value!({ "usageMetadata": usage })]);
     let frames = frames(&play_with(generate(ASK), settings(), &[answer]));
-    let told: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("usageMetadata")).collect();
-    assert_eq!(told, [&usage], "{frames:?}");
+    let usages: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("usageMetadata")).collect();
+    assert_eq!(usages, [&usage], "{frames:?}");
 }
 
 /// Vertex AI refuses a text part without text, and every API a part without anything.

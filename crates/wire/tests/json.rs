@@ -179,11 +179,11 @@ fn many_items_are_removed_in_one_pass() {
     let begun = std::time::Instant::now();
     edits.remove_items(&all, &gone);
     assert_eq!(edits.apply(src.as_bytes()), b"[1]");
-    // Far above what it needs; a look at all of `gone` for each item takes minutes.
+    // Far above what it needs; a search through all of `gone` for each item takes minutes.
     assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
 }
 
-/// The fast look must not miss an empty object that the reader finds.
+/// The fast check must not miss an empty object that the reader finds.
 #[test]
 fn an_empty_object_is_mentioned_however_it_is_written() {
     for (text, is_empty) in [

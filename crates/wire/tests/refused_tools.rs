@@ -66,7 +66,7 @@ fn a_member_is_left_out_before_the_tools_are() {
     assert_eq!(played.sent[2], ask.as_bytes());
 }
 
-/// Of a model without tools, and of more tools than a provider takes.
+/// The refusals of a model without tools, and of more tools than a provider takes.
 #[test]
 fn a_request_goes_as_it_came_where_the_model_takes_no_tools_or_not_so_many() {
     let none = r#"{"error":{"message":"registry.ollama.ai/library/gemma3 does not support tools","type":"api_error"}}"#;

@@ -210,7 +210,7 @@ fn likely(round: fn(&str, &str, &[String], &str) -> Answer, id: &str, text: &str
     let body = String::from_utf8(answer.body).unwrap();
     let logprobs =
         format!(r#""logprobs":{{"content":[{{"token":"{text}","logprob":-0.5}}],"refusal":null}},"finish_reason""#);
-    // Of a stream the first chunk has the text.
+    // In a stream the first chunk has the text.
     answer.body = body.replacen("\"finish_reason\"", &logprobs, 1).into_bytes();
     answer
 }

@@ -1,8 +1,8 @@
-//! The result of a runtime's look at many skills, kept for its next look, so that one skill's change costs what it touches.
+//! The result of a runtime's evaluation of many skills, kept for its next one, so that one skill's change costs what it touches.
 //!
-//! A kept look is used while runtime, labels and environments are those that it was made with, and every skill that changed
+//! A kept evaluation is used while runtime, labels and environments are those that it was made with, and every skill that changed
 //! since is known by name and is judged as before: then only its part of the revision is another one. Whatever else
-//! changed is looked at as a whole. Losing a kept look costs work, never correctness.
+//! changed is evaluated as a whole. Losing a kept evaluation costs work, never correctness.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
@@ -19,14 +19,14 @@ use super::super::reason::{VerdictParts, served_instead, verdict_word};
 use super::summary::{Revision, Summary};
 use crate::selection::{NamespaceLabels, Reason, Selected, created, ids_of, is_shared};
 
-/// Looks that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are few.
+/// Evaluations that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are few.
 const EVALUATIONS_MAX: usize = 8;
-/// Changed skills that are noted for a runtime until it looks; beyond it, it looks at all.
+/// Changed skills that are noted for a runtime until it is reconciled; beyond it, all are evaluated.
 const PENDING_MAX: usize = 256;
-/// All skills are looked at this often, in case that an event was lost.
+/// All skills are evaluated this often, in case that an event was lost.
 const AGE_MAX: Duration = Duration::from_mins(10);
 
-/// The kept looks of all runtimes, by the runtime's name.
+/// The kept evaluations of all runtimes, by the runtime's name.
 #[derive(Debug, Default)]
 pub(in super::super) struct Evaluations(Mutex<HashMap<Name, RuntimeEvaluation>>);
 
@@ -36,7 +36,7 @@ struct RuntimeEvaluation {
     kept: Option<KeptEvaluation>,
 }
 
-/// The skills that changed since the kept look was made.
+/// The skills that changed since the kept evaluation was made.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ChangedSkills {
     /// These, by namespace and name.
@@ -51,7 +51,7 @@ impl Default for ChangedSkills {
     }
 }
 
-/// A look, and what it was made with.
+/// An evaluation, and what it was made with.
 #[derive(Debug)]
 pub(super) struct KeptEvaluation {
     inputs: EvaluationInputs,
@@ -69,7 +69,7 @@ pub(super) struct EvaluationInputs {
 }
 
 impl EvaluationInputs {
-    /// Whether both are made of the same objects: an equal object that was made anew costs one look.
+    /// Whether both are made of the same objects: an equal object that was made anew costs one evaluation.
     fn is(&self, other: &Self) -> bool {
         let environments = match (&self.environments, &other.environments) {
             (None, None) => true,
@@ -83,7 +83,7 @@ impl EvaluationInputs {
 }
 
 impl Evaluations {
-    /// Notes for a runtime what changed. To be called before it is asked to look.
+    /// Notes for a runtime what changed. To be called before its reconcile is requested.
     pub(in super::super) fn note(&self, runtime: &Name, changed: &Changed) {
         let mut evaluations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = evaluations.get_mut(runtime) else {
@@ -101,8 +101,8 @@ impl Evaluations {
         entry.pending = ChangedSkills::Any;
     }
 
-    /// Takes the look of a runtime, if it can be used for the next one, with the skills that changed since. From here on changes are
-    /// noted for the look that [`Self::keep`] brings. To be called before skills are read.
+    /// Takes the evaluation of a runtime, if it can be used for the next one, with the skills that changed since. From here on changes are
+    /// noted for the evaluation that [`Self::keep`] brings. To be called before skills are read.
     pub(super) fn take(
         &self,
         runtime: &Name,
@@ -122,7 +122,7 @@ impl Evaluations {
         }
     }
 
-    /// Keeps a look whose results are written. `at`: when all skills were looked at.
+    /// Keeps an evaluation whose results are written. `at`: when all skills were evaluated.
     pub(super) fn keep(&self, runtime: &Name, inputs: EvaluationInputs, evaluation: Evaluation, at: Instant) {
         let mut evaluations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Without an entry there were too many of them, or the runtime is gone.
@@ -137,7 +137,7 @@ impl Evaluations {
     }
 }
 
-/// The result of one look.
+/// The result of one evaluation.
 #[derive(Debug)]
 pub(super) struct Evaluation {
     pub(super) summary: Summary,
@@ -146,7 +146,7 @@ pub(super) struct Evaluation {
     keys: RandomState,
 }
 
-/// The result of a look at one skill.
+/// The result for one skill.
 #[derive(Debug)]
 struct SkillEvaluation {
     /// A hash of all that others are affected by.
@@ -158,7 +158,7 @@ struct SkillEvaluation {
 }
 
 impl Evaluation {
-    /// Of everything that a runtime selected.
+    /// The evaluation of everything that a runtime selected.
     pub(super) fn new(runtime: &SkillRuntime, selected: &[Selected<'_>]) -> Self {
         let keys = RandomState::new();
         let judged = |item: &Selected<'_>| SkillEvaluation {
@@ -176,7 +176,7 @@ impl Evaluation {
     }
 
     /// Takes a changed skill in: what the runtime selects of it alone. `false`: others are affected, or the summary is, so that
-    /// all are to be looked at; the look is of no use then.
+    /// all are to be evaluated; the kept evaluation is of no use then.
     pub(super) fn take_in(
         &mut self,
         runtime: &SkillRuntime,

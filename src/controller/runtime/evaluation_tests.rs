@@ -1,4 +1,4 @@
-//! A kept look says what a look at everything says.
+//! A kept evaluation says what an evaluation of everything says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ fn change() -> impl Strategy<Value = Change> {
 
 proptest! {
     #[test]
-    fn a_kept_look_with_changes_is_a_look_at_everything(changes in proptest::collection::vec(change(), 1..40)) {
+    fn a_kept_evaluation_with_changes_is_an_evaluation_of_everything(changes in proptest::collection::vec(change(), 1..40)) {
         let (labels, runtime) = (NamespaceLabels::new(), runtime());
         let scope = scope(&labels);
         let mut skills = Skills::new();
@@ -110,7 +110,7 @@ proptest! {
 }
 
 #[test]
-fn another_content_affects_no_other_and_everything_else_is_a_look_at_all() {
+fn another_content_affects_no_other_and_everything_else_evaluates_all() {
     let (labels, runtime) = (NamespaceLabels::new(), runtime());
     let scope = scope(&labels);
     let before = (1, 0, 3, false, 2);
@@ -149,14 +149,14 @@ fn another_content_affects_no_other_and_everything_else_is_a_look_at_all() {
     );
 }
 
-/// The names that a look may be used with; `None`: it is made anew.
+/// The names that an evaluation may be used with; `None`: it is made anew.
 fn taken(evaluations: &Evaluations, inputs: &EvaluationInputs) -> Option<Vec<String>> {
     let taken = evaluations.take(&("n0".to_owned(), "main".to_owned()), inputs);
     taken.map(|(_, names, _)| names.into_iter().map(|(_, name)| name).collect())
 }
 
 #[test]
-fn a_look_is_used_once_with_what_changed_since_and_only_on_its_basis() {
+fn an_evaluation_is_used_once_with_what_changed_since_and_only_on_its_basis() {
     let name = ("n0".to_owned(), "main".to_owned());
     let inputs = |generation| EvaluationInputs {
         uid: Some("u".to_owned()),
@@ -177,14 +177,14 @@ fn a_look_is_used_once_with_what_changed_since_and_only_on_its_basis() {
     assert_eq!(
         taken(&evaluations, &first),
         None,
-        "nobody took a look for which changes were noted"
+        "nobody took an evaluation for which changes were noted"
     );
     note(&|| pending.skill("n1", "meanwhile"));
     keep(&first);
     assert_eq!(
         taken(&evaluations, &first),
         Some(vec!["meanwhile".to_owned()]),
-        "what changes while a look is made is noted for the next one"
+        "what changes while an evaluation is made is noted for the next one"
     );
     assert_eq!(
         taken(&evaluations, &first),

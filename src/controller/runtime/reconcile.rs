@@ -21,7 +21,7 @@ use super::super::events;
 use super::super::index::Name;
 use super::super::reason::{VerdictParts, verdict_parts};
 use super::super::refusal;
-use super::super::settings::FENCE_LOOK;
+use super::super::settings::FENCE_CHECK_INTERVAL;
 use super::super::skill::packages_status;
 use super::super::undecodable;
 use super::evaluation::{Evaluation, EvaluationInputs};
@@ -60,8 +60,8 @@ pub(in super::super) async fn reconcile(
 #[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
 pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerError, context: Arc<Context>) -> Action {
     let uid = watched.uid().unwrap_or_default();
-    // The fence is looked for meanwhile, too.
-    let pause = context.memory.retry_after(&uid).min(FENCE_LOOK);
+    // The fence is checked meanwhile, too.
+    let pause = context.memory.retry_after(&uid).min(FENCE_CHECK_INTERVAL);
     warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
 }
@@ -89,7 +89,7 @@ async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &Contr
     }
 }
 
-/// A runtime is gone: the skills that name it look again, and the runtimes that shared a quota with it.
+/// A runtime is gone: the skills that name it are reconciled, and so are the runtimes that shared a quota with it.
 pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
     context.memory.forget_fences(namespace);
     context.evaluations.forget(&(namespace.to_owned(), name.to_owned()));
@@ -130,7 +130,7 @@ async fn reconcile_runtime(
     {
         return Ok(("unchanged", Action::requeue(next_evaluation)));
     }
-    // Before the cluster state is looked at: what changes meanwhile asks for another look.
+    // Before the cluster state is read: what changes meanwhile asks for another reconcile.
     let triggers = context.memory.triggers();
     let labels = context.cluster_state.namespace_labels();
     let environments = context.environments();
@@ -184,20 +184,20 @@ async fn guarded(
     }
     let verdict = guard::apply(context, runtime, scope).await?;
     context.memory.remember_fence(runtime, verdict.clone());
-    Ok((verdict, FENCE_LOOK))
+    Ok((verdict, FENCE_CHECK_INTERVAL))
 }
 
-/// The result of a runtime's look at skills.
+/// The result of a runtime's evaluation of skills.
 struct EvaluationOutcome {
     summary: Summary,
     /// Skills whose status differs from this runtime's selection.
     outdated: Vec<Name>,
-    /// To be kept once the rest is written, with the time at which all skills were looked at.
+    /// To be kept once the rest is written, with the time at which all skills were evaluated.
     kept: Option<(Evaluation, Instant)>,
 }
 
-/// Looks at what changed, where that is known of every skill and changes nothing for others, or else at all of them. For
-/// runtimes that select in few namespaces a look is cheap, and is not kept.
+/// Evaluates what changed, where that is known of every skill and changes nothing for others, or else all of them. For
+/// runtimes that select in few namespaces an evaluation is cheap, and is not kept.
 fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &EvaluationInputs) -> EvaluationOutcome {
     let is_wide = namespaces_reached(runtime, scope).is_none();
     let name = name_of(runtime);
@@ -247,8 +247,8 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &E
 
 /// The skills of whose verdicts the texts may have changed with the runtime: those that it refuses, or serves with a reservation.
 fn with_texts_of_runtime(selected: &[Selected<'_>]) -> Vec<Name> {
-    let told = selected.iter().filter(|item| !matches!(item.accepted, Ok(None)));
-    told.map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
+    let restricted = selected.iter().filter(|item| !matches!(item.accepted, Ok(None)));
+    restricted.map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
         .collect()
 }
 
@@ -272,7 +272,7 @@ fn skills_pinned_at_versions(runtime: &SkillRuntime) -> impl Iterator<Item = Nam
         .map(move |pin| (pin.namespace.as_deref().unwrap_or(own).to_owned(), pin.name.clone()))
 }
 
-/// Takes changed skills into a kept look, and returns those of them whose status differs. `None`: all are to be looked at.
+/// Takes changed skills into a kept evaluation, and returns those of them whose status differs. `None`: all are to be evaluated.
 fn find_changed(
     context: &Context,
     runtime: &SkillRuntime,
@@ -449,8 +449,8 @@ mod tests {
             .unwrap();
             let skill = reported(packages);
             let selected = select(&runtime, &scope, Caller::All, [&skill]);
-            let told = with_other_packages(&runtime, &scope, &selected);
-            assert_eq!(told.len(), usize::from(expected), "{what}");
+            let restricted = with_other_packages(&runtime, &scope, &selected);
+            assert_eq!(restricted.len(), usize::from(expected), "{what}");
         }
     }
 
@@ -488,8 +488,8 @@ mod tests {
                 selected[0].accepted.is_ok(),
                 "selection, which the hub asks too, is as before"
             );
-            let told = outdated(&runtime, &[&skill], &selected);
-            assert_eq!(told.len(), usize::from(expected), "{suspend} {reason}");
+            let restricted = outdated(&runtime, &[&skill], &selected);
+            assert_eq!(restricted.len(), usize::from(expected), "{suspend} {reason}");
             let evaluation = Evaluation::new(&runtime, &selected);
             assert_eq!(
                 evaluation.verdict(("n", "word")),

@@ -122,7 +122,7 @@ fn first_of(missing: &[String]) -> String {
 }
 
 /// The Skills that a runtime's grants name and that it cannot serve, since they do not exist or it selects none of their namespace,
-/// as namespace/name. What changes in such a namespace does not lead to another look.
+/// as namespace/name. What changes in such a namespace does not lead to another reconcile.
 fn grants_without_skill(
     runtime: &SkillRuntime,
     scope: &Scope<'_>,
@@ -322,14 +322,14 @@ mod tests {
             verdict.message
         };
         assert_eq!(message(json!([{"name": "prices"}])), "0 skills served, 0 rejected");
-        let told = message(json!([{"name": "prices"}, {"name": "pricse"}, {"name": "prices", "namespace": "m"}]));
+        let reported = message(json!([{"name": "prices"}, {"name": "pricse"}, {"name": "prices", "namespace": "m"}]));
         assert!(
-            told.contains("no readable Skill is named n/pricse, m/prices; check"),
-            "{told}"
+            reported.contains("no readable Skill is named n/pricse, m/prices; check"),
+            "{reported}"
         );
         let many: Vec<Value> = (0..7).map(|number| json!({"name": format!("s{number}")})).collect();
-        let told = message(json!(many));
-        assert!(told.contains("n/s0, n/s1, n/s2, n/s3, n/s4 and 2 more"), "{told}");
+        let reported = message(json!(many));
+        assert!(reported.contains("n/s0, n/s1, n/s2, n/s3, n/s4 and 2 more"), "{reported}");
     }
 
     #[test]
@@ -344,10 +344,10 @@ mod tests {
             serving(&runtime, &scope(&none, false), &NONE, is_there).message
         };
         assert_eq!(message(json!(["prices", "n/prices"])), "0 skills served, 0 rejected");
-        let told = message(json!(["pricse", "m/prices"]));
+        let reported = message(json!(["pricse", "m/prices"]));
         assert!(
-            told.ends_with("; spec.env[].skills: no readable Skill is named m/prices, n/pricse; check namespace and name, or create it"),
-            "{told}"
+            reported.ends_with("; spec.env[].skills: no readable Skill is named m/prices, n/pricse; check namespace and name, or create it"),
+            "{reported}"
         );
     }
 
@@ -387,14 +387,14 @@ mod tests {
         ] {
             assert_eq!(message(pins, env), "0 skills served, 0 rejected", "{what}");
         }
-        let told = message(
+        let reported = message(
             json!([{"name": "a", "mode": "Always"}, {"name": "b"}, {"name": "a", "namespace": "n"}]),
             json!([grant("T", "k", "a"), grant("T", "l", "n/a")]),
         );
         assert!(
-            told.contains("; spec.skillSelector.skills names n/a more than once: version, mode")
-                && told.contains("; spec.env grants T to n/a from more than one Secret key"),
-            "{told}"
+            reported.contains("; spec.skillSelector.skills names n/a more than once: version, mode")
+                && reported.contains("; spec.env grants T to n/a from more than one Secret key"),
+            "{reported}"
         );
     }
 
@@ -471,13 +471,13 @@ mod tests {
             status.conditions = serde_json::from_value(before).unwrap();
             status.observed_generation = Some(1);
             let after = failing(&runtime, &verdict, Timestamp::UNIX_EPOCH);
-            let told: Vec<String> = after
+            let reported: Vec<String> = after
                 .conditions
                 .iter()
                 .map(|one| format!("{}={}/{}", one.type_, one.status, one.observed_generation.unwrap()))
                 .collect();
             assert_eq!(
-                (after.observed_generation, told.join(" ")),
+                (after.observed_generation, reported.join(" ")),
                 (Some(observed), expected.to_owned())
             );
             assert_eq!(after.conditions.last().unwrap().reason, "ApiServerUnavailable");

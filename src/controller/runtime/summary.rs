@@ -84,7 +84,7 @@ impl Revision {
         let revision = item.earlier.map(|earlier| earlier.revision.as_str()).or(newest);
         let metadata = &item.skill.metadata;
         let mut line = String::with_capacity(128);
-        // Of ten thousand lines the format machinery would be half of the work.
+        // For ten thousand lines the format machinery would be half of the work.
         for part in [
             metadata.namespace.as_deref().unwrap_or_default(),
             "/",

@@ -17,27 +17,27 @@ use super::super::context::Context;
 use crate::access_review::{AccessAction, review};
 use crate::selection::NamespaceLabels;
 
-/// Questions to the API server in one look: one for each ServiceAccount that no SkillRuntime names. The next look, in a minute,
+/// Questions to the API server in one check: one for each ServiceAccount that no SkillRuntime names. The next check, in a minute,
 /// asks for more.
-const ASKED_PER_LOOK: usize = 50;
-/// Age at which an answer is asked for again, at the end of a look: what is granted by RBAC is seen at the look after it, within
+const ASKED_PER_CHECK: usize = 50;
+/// Age at which an answer is asked for again, at the end of a check: what is granted by RBAC is seen at the check after it, within
 /// 5 minutes. With more ServiceAccounts than are asked about in that time each answer is kept until its next turn.
 const ANSWER_FOR: Duration = Duration::from_mins(4);
 
 /// A ServiceAccount, as namespace and name, at a SkillRuntime.
 type Caller = (String, String, RuntimeName);
 
-/// The API server's answers about ServiceAccounts that a SkillRuntime does not name: of those of the last look, so there are as many
+/// The API server's answers about ServiceAccounts that a SkillRuntime does not name: of those of the last check, so there are as many
 /// as its pods have at most.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     answers: HashMap<Caller, (Instant, bool)>,
-    /// The callers that the current look has found so far.
+    /// The callers that the current check has found so far.
     seen: HashSet<Caller>,
 }
 
 impl Callers {
-    /// The last answer, however old it is. A look asks for all that it sees.
+    /// The last answer, however old it is. A check asks for all that it sees.
     fn known(&mut self, caller: &Caller) -> Option<bool> {
         self.seen.insert(caller.clone());
         self.answers.get(caller).map(|(_, may)| *may)
@@ -47,7 +47,7 @@ impl Callers {
         self.answers.insert(caller, (Instant::now(), may));
     }
 
-    /// Forgets those that the look has not seen, and says whose answers are due, the oldest first.
+    /// Forgets those that the check has not seen, and says whose answers are due, the oldest first.
     fn due(&mut self, most: usize) -> Vec<Caller> {
         let seen = std::mem::take(&mut self.seen);
         self.answers.retain(|caller, _| seen.contains(caller));
@@ -67,7 +67,7 @@ pub(super) enum Refusal {
     NoRuntime,
 }
 
-/// Judges the sidecars of one look.
+/// Judges the sidecars of one check.
 pub(super) struct Judge<'a> {
     context: &'a Context,
     callers: &'a mut Callers,
@@ -77,7 +77,7 @@ pub(super) struct Judge<'a> {
 }
 
 impl<'a> Judge<'a> {
-    /// For one look, with what is known by now.
+    /// For one check, with what is known by now.
     pub(super) fn new(context: &'a Context, callers: &'a mut Callers) -> Self {
         callers.seen.clear();
         let named = |one: &Arc<WatchedRuntime>| {
@@ -89,15 +89,15 @@ impl<'a> Judge<'a> {
             callers,
             runtimes: context.cluster_state.runtimes().iter().map(named).collect(),
             labels: context.cluster_state.namespace_labels(),
-            left: ASKED_PER_LOOK,
+            left: ASKED_PER_CHECK,
         }
     }
 
     /// Why the hub refuses a ServiceAccount at a SkillRuntime. Only what is certain is a refusal: not one at a SkillRuntime of
-    /// a namespace that this controller does not look after, and none that the API server was not asked about yet.
+    /// a namespace that this controller does not manage, and none that the API server was not asked about yet.
     pub(super) async fn refuses(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> Option<Refusal> {
         let Some(Ok(runtime)) = self.runtimes.get(name).map(|one| &one.0) else {
-            let is_seen = self.context.settings.looks_after(&name.namespace);
+            let is_seen = self.context.settings.manages(&name.namespace);
             let is_there = self.context.cluster_state.has_runtime(&name.namespace, &name.name);
             return (is_seen && !is_there).then_some(Refusal::NoRuntime);
         };
@@ -108,7 +108,7 @@ impl<'a> Judge<'a> {
         (!may).then_some(Refusal::NotAllowed)
     }
 
-    /// Ends a look that has seen all pods: asks again for the oldest answers, if it has not asked too much already.
+    /// Ends a check that has seen all pods: asks again for the oldest answers, if it has not asked too much already.
     pub(super) async fn end(mut self) {
         for caller in self.callers.due(self.left) {
             if self.left == 0 {
@@ -127,7 +127,7 @@ impl<'a> Judge<'a> {
         self.left == 0 || self.ask(caller).await
     }
 
-    /// Asks the API server. Without an answer it is not asked any more in this look.
+    /// Asks the API server. Without an answer it is not asked any more in this check.
     async fn ask(&mut self, caller: Caller) -> bool {
         self.left -= 1;
         let (namespace, account, name) = &caller;
@@ -174,16 +174,16 @@ fn service_account(namespace: &str, account: &str) -> SubjectAccessReviewSpec {
 mod tests {
     use super::*;
 
-    /// One look at `all`, as [`Judge`] does it; those that were asked about.
-    fn look(callers: &mut Callers, all: &[Caller]) -> Vec<Caller> {
+    /// One check of `all`, as [`Judge`] does it; those that were asked about.
+    fn check(callers: &mut Callers, all: &[Caller]) -> Vec<Caller> {
         let mut asked = Vec::new();
         for caller in all {
-            if callers.known(caller).is_none() && asked.len() < ASKED_PER_LOOK {
+            if callers.known(caller).is_none() && asked.len() < ASKED_PER_CHECK {
                 callers.note(caller.clone(), false);
                 asked.push(caller.clone());
             }
         }
-        for caller in callers.due(ASKED_PER_LOOK - asked.len()) {
+        for caller in callers.due(ASKED_PER_CHECK - asked.len()) {
             callers.note(caller.clone(), false);
             asked.push(caller);
         }
@@ -196,26 +196,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_of_more_callers_than_are_asked_about_in_five_looks_is_asked_about_again_and_again() {
+    async fn each_of_more_callers_than_are_asked_about_in_five_checks_is_asked_about_again_and_again() {
         let all: Vec<Caller> = (0..300).map(caller).collect();
         let (mut callers, mut times) = (Callers::default(), HashMap::<Caller, usize>::new());
         for number in 0..12 {
-            let asked = look(&mut callers, &all);
-            assert_eq!(asked.len(), ASKED_PER_LOOK, "look {number}");
+            let asked = check(&mut callers, &all);
+            assert_eq!(asked.len(), ASKED_PER_CHECK, "check {number}");
             for caller in asked {
                 *times.entry(caller).or_default() += 1;
             }
             let refused = all.iter().filter(|one| callers.answers.contains_key(*one)).count();
             assert_eq!(
                 refused,
-                all.len().min((number + 1) * ASKED_PER_LOOK),
+                all.len().min((number + 1) * ASKED_PER_CHECK),
                 "an answer stands until the next one"
             );
             tokio::time::advance(Duration::from_mins(1)).await;
         }
         assert!(
             all.iter().all(|one| times.get(one) == Some(&2)),
-            "each once in six looks"
+            "each once in six checks"
         );
     }
 
@@ -223,13 +223,13 @@ mod tests {
     async fn an_answer_is_asked_for_again_when_it_is_old_and_forgotten_with_its_pods() {
         let all: Vec<Caller> = (0..3).map(caller).collect();
         let mut callers = Callers::default();
-        assert_eq!(look(&mut callers, &all), all);
+        assert_eq!(check(&mut callers, &all), all);
         for _ in 0..3 {
             tokio::time::advance(Duration::from_mins(1)).await;
-            assert!(look(&mut callers, &all).is_empty());
+            assert!(check(&mut callers, &all).is_empty());
         }
         tokio::time::advance(Duration::from_mins(1)).await;
-        let mut again = look(&mut callers, &all[..2]);
+        let mut again = check(&mut callers, &all[..2]);
         again.sort();
         assert_eq!(again, all[..2]);
         assert!(!callers.answers.contains_key(&all[2]));

@@ -19,7 +19,7 @@ use super::workloads::{PodInBrief, stale_image, workload_of};
 /// Most pods and workloads that are remembered as reported, the worst before the others; beyond it no Event is written.
 const REPORTED_MAX: usize = 1_000;
 
-/// The result of one look.
+/// The result of one check.
 #[derive(Debug, Default)]
 pub(super) struct SidecarFindings {
     /// The pods that ask, by the SkillRuntime of their sidecar; `None`: what names one cannot be read.
@@ -52,7 +52,7 @@ const NAME_ONE: &str = "correct it, and restart the pod";
 const CORRECT: &str = "correct the pod template, and restart the workload";
 const RESTART: &str = "a restart of the workload gives it that";
 
-/// One look under way.
+/// One check under way.
 struct SidecarCheck<'a> {
     context: &'a Context,
     /// The SkillRuntime of pods that name none.
@@ -65,7 +65,7 @@ struct SidecarCheck<'a> {
     found: SidecarFindings,
 }
 
-/// Looks at the pods of all namespaces.
+/// Checks the pods of all namespaces.
 ///
 /// Errors: the API server could not be asked for them.
 pub(super) async fn observe(
@@ -75,7 +75,7 @@ pub(super) async fn observe(
 ) -> Result<SidecarFindings, ControllerError> {
     let own = context.settings.namespace.as_str();
     let asking = namespaces_enabled(context, LABEL_INJECT);
-    let mut looking = SidecarCheck {
+    let mut check = SidecarCheck {
         context,
         default,
         judge: Judge::new(context, callers),
@@ -85,7 +85,7 @@ pub(super) async fn observe(
     };
     for name in &asking {
         let api = Api::namespaced(context.client.clone(), name);
-        looking.pods(&api, ListParams::default(), |_| true).await?;
+        check.pods(&api, ListParams::default(), |_| true).await?;
     }
     // Pods that ask by themselves, where the namespace does not.
     let labelled = ListParams::default().labels(&format!("{LABEL_INJECT}={ENABLED}"));
@@ -93,16 +93,16 @@ pub(super) async fn observe(
     let managed = context.settings.namespaces();
     if managed.is_empty() {
         let api = Api::all(context.client.clone());
-        looking.pods(&api, labelled, elsewhere).await?;
+        check.pods(&api, labelled, elsewhere).await?;
     } else {
         for name in managed {
             let api = Api::namespaced(context.client.clone(), name);
-            looking.pods(&api, labelled.clone(), elsewhere).await?;
+            check.pods(&api, labelled.clone(), elsewhere).await?;
         }
     }
-    looking.judge.end().await;
-    context.trust.ask(looking.accepted);
-    Ok(looking.found)
+    check.judge.end().await;
+    context.trust.ask(check.accepted);
+    Ok(check.found)
 }
 
 impl SidecarCheck<'_> {
@@ -207,7 +207,7 @@ impl SidecarCheck<'_> {
 }
 
 /// What is remembered of a pod that gets an Event; `None`: it gets none. Who makes a pod of which an API is not redirected may mean
-/// it so. Pods of one workload that have the same template, or the same sidecar, are told of once, however often they are replaced.
+/// it so. Pods of one workload that have the same template, or the same sidecar, are reported once, however often they are replaced.
 fn report_key(pod: &PodInBrief, state: InjectionState) -> Option<ReportKey> {
     let uid = || pod.uid().unwrap_or_default();
     let key = match state {

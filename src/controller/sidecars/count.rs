@@ -11,13 +11,13 @@ use knack_vocabulary::{
 
 /// Pods that run, or will, as a field selector.
 pub(super) const ALIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
-/// Pods whose names a condition has.
+/// Maximum number of pod names listed in the condition.
 const NAMED_MAX: usize = 10;
-/// Of what is wrong with one pod, the characters that a condition has.
+/// Maximum length, in characters, of one pod's problem in the condition message.
 const WHY_MAX_CHARS: usize = 120;
 /// The beginning of what the injection says of APIs that do not go through the sidecar.
 const NOT_REDIRECTED: &str = "not redirected: ";
-/// Namespaces that no delivery looks at, besides the release's own.
+/// Namespaces that no delivery touches, besides the release's own.
 const NEVER: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// How a pod that asks fares; the worst first.
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_that_nothing_is_added_in_are_not_looked_at() {
+    fn namespaces_that_nothing_is_added_in_are_not_checked() {
         for (namespace, expected) in [("team-a", true), ("kube-system", false), ("knack-system", false)] {
             assert_eq!(is_reached(namespace, "knack-system"), expected, "{namespace}");
         }

@@ -15,7 +15,7 @@ use super::count::is_reached;
 /// Pods, or workloads, in one answer of the API server: they come whole, at about 10 KiB each.
 pub(super) const PAGE: u32 = 100;
 
-/// The namespaces that say `enabled` by a label, of those that this controller looks after and sidecars reach.
+/// The namespaces that say `enabled` by a label, of those that this controller manages and sidecars reach.
 pub(super) fn namespaces_enabled(context: &Context, label: &str) -> BTreeSet<String> {
     let own = context.settings.namespace.as_str();
     let all = context.cluster_state.namespaces.state();
@@ -24,7 +24,7 @@ pub(super) fn namespaces_enabled(context: &Context, label: &str) -> BTreeSet<Str
         .filter(|one| one.labels().get(label).map(String::as_str) == Some(ENABLED));
     let names = enabled.map(|one| one.name_any());
     names
-        .filter(|name| context.settings.looks_after(name) && is_reached(name, own))
+        .filter(|name| context.settings.manages(name) && is_reached(name, own))
         .collect()
 }
 

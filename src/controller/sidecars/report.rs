@@ -23,14 +23,14 @@ use super::restart::Restarts;
 use crate::events::NOTE_MAX_CHARS;
 use crate::status_write::{Target, Writer};
 
-/// How often the pods that ask are listed. A watch would hold all of them for a look in a minute.
-const LOOK_EVERY: Duration = Duration::from_mins(1);
+/// How often the pods that ask are listed. A watch would hold all of them for one check a minute.
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 /// After the publisher of the authorities has failed in a namespace: it is in the middle of a round, in which others may fail too.
 const ROUND: Duration = Duration::from_secs(2);
-/// Events of one look: a delivery that is away concerns every new pod, and the condition says how many there are.
+/// Events of one check: a delivery that is away concerns every new pod, and the condition says how many there are.
 const EVENTS_AT_ONCE: usize = 20;
 
-/// Looks until the task is ended; only the leader does. `default` is the SkillRuntime of pods that name none.
+/// Checks until the task is ended; only the leader does. `default` is the SkillRuntime of pods that name none.
 pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeName) {
     context.cluster_state.ready().await;
     let (mut reported, mut callers) = (BTreeSet::new(), Callers::default());
@@ -46,7 +46,7 @@ pub(in crate::controller) async fn run(context: Arc<Context>, default: RuntimeNa
         if let Some(restarts) = &mut restarts {
             restarts.restart_outdated(&context).await;
         }
-        let failed = tokio::time::timeout(LOOK_EVERY, context.trust.failed.notified());
+        let failed = tokio::time::timeout(CHECK_INTERVAL, context.trust.failed.notified());
         if failed.await.is_ok() {
             tokio::time::sleep(ROUND).await;
         }
@@ -164,7 +164,7 @@ async fn condition(context: &Context, runtime: &SkillRuntime, tally: Option<&Tal
         uid: runtime.metadata.uid.as_deref(),
     };
     let status = json!({"conditions": made.into_iter().collect::<Vec<_>>()});
-    // One that is gone has no condition.
+    // A runtime that is gone has no condition.
     writer.write::<SkillRuntime>(&target, &status).await?;
     context.metrics.wrote("SkillRuntimeStatus");
     Ok(())

@@ -29,18 +29,18 @@ use crate::events::NOTE_MAX_CHARS;
 /// How long a controller leads before it restarts anything: what injects must be of this release too. A policy is in force about
 /// a second after `helm upgrade` has changed it; a webhook reads its parameters from a volume, which a kubelet may refresh two
 /// minutes later, and one of the release before is gone when its pod is. A little less than three minutes, so that it is over at the
-/// fourth look.
+/// fourth check.
 const SETTLE: Duration = Duration::from_secs(175);
 /// How long a workload that could not be restarted is passed over if it does not change: what refuses it, such as a policy or
 /// a webhook of the cluster, may have changed.
 const REFUSED_FOR: Duration = Duration::from_hours(1);
 /// The statuses of an object that is not as it was read: gone, or changed.
 const CHANGED: [u16; 2] = [404, 409];
-/// Restarts that one look begins in all namespaces together. There is a look every minute, so that an upgrade of hundreds of
+/// Restarts that one check begins in all namespaces together. There is a check every minute, so that an upgrade of hundreds of
 /// namespaces pulls the sidecar's image and starts pods over many minutes and not at once.
-const ROLLS_PER_LOOK: usize = 5;
+const ROLLS_PER_CHECK: usize = 5;
 
-/// The state of the restarts between two looks.
+/// The state of the restarts between two checks.
 #[derive(Debug)]
 pub(super) struct Restarts {
     /// The sidecar's image of this installation.
@@ -50,7 +50,7 @@ pub(super) struct Restarts {
     refused: HashMap<String, (String, Instant)>,
 }
 
-/// The counts of one look in one namespace.
+/// The counts of one check in one namespace.
 #[derive(Debug, Default)]
 struct NamespaceRestarts {
     /// Pods with an older sidecar.
@@ -75,20 +75,20 @@ impl Restarts {
         }
     }
 
-    /// One look at all namespaces that ask.
+    /// One check of all namespaces that ask.
     pub(super) async fn restart_outdated(&mut self, context: &Context) {
         if self.begun.elapsed() < SETTLE {
             return;
         }
         self.refused.retain(|_, (_, at)| at.elapsed() < REFUSED_FOR);
-        let (mut stale, mut left) = (0, ROLLS_PER_LOOK);
+        let (mut stale, mut left) = (0, ROLLS_PER_CHECK);
         for namespace in namespaces_enabled(context, LABEL_ROLL) {
-            let mut look = NamespaceRestarts::default();
-            if let Err(error) = self.namespace(context, &namespace, left, &mut look).await {
+            let mut counts = NamespaceRestarts::default();
+            if let Err(error) = self.namespace(context, &namespace, left, &mut counts).await {
                 warn!(%error, namespace, "older sidecars cannot be replaced; retrying");
             }
-            stale += look.stale;
-            left = left.saturating_sub(look.tried);
+            stale += counts.stale;
+            left = left.saturating_sub(counts.tried);
         }
         context.metrics.stale_sidecars(stale);
     }
@@ -100,7 +100,7 @@ impl Restarts {
         context: &Context,
         namespace: &str,
         most: usize,
-        look: &mut NamespaceRestarts,
+        counts: &mut NamespaceRestarts,
     ) -> Result<(), ControllerError> {
         let mut stale: BTreeMap<Option<(&'static str, String)>, usize> = BTreeMap::new();
         let mut seen = None;
@@ -111,7 +111,7 @@ impl Restarts {
             }
         })
         .await?;
-        look.stale = stale.values().sum();
+        counts.stale = stale.values().sum();
         let Some(seen) = seen.filter(|_| most > 0) else {
             return Ok(());
         };
@@ -120,7 +120,7 @@ impl Restarts {
         for one in &mut workloads {
             one.refused = object(one).is_some_and(|object| self.is_refused(object));
         }
-        while look.tried < most {
+        while counts.tried < most {
             let one = match decide(&workloads, &self.image) {
                 Decision::Nothing => return Ok(()),
                 Decision::Wait(one) => {
@@ -134,7 +134,7 @@ impl Restarts {
                 }
                 Decision::Roll(one) => one.clone(),
             };
-            look.tried += 1;
+            counts.tried += 1;
             let Some(object) = object(&one) else { return Ok(()) };
             match self.roll(context, namespace, &one, object).await {
                 Ok(()) => {
@@ -165,7 +165,7 @@ impl Restarts {
 
     /// Remembers that a restart was refused, and writes an Event for the workload. A workload that was changed since is tried again.
     async fn refuse(&mut self, context: &Context, object: &WorkloadObject, error: &ControllerError) {
-        // A transient error: the next look tries again.
+        // A transient error: the next check tries again.
         let passes = |status: u16| CHANGED.contains(&status) || status == 429 || status >= 500;
         if error.status().is_some_and(passes) {
             return;

@@ -15,7 +15,7 @@ use knack_injection::names::DISABLED;
 pub(super) struct Workload {
     /// `Deployment`, `StatefulSet` or `DaemonSet`.
     pub(super) kind: &'static str,
-    /// Its name.
+    /// The workload's name.
     pub(super) name: String,
     /// Value of the label `knack.dev/roll` on it.
     pub(super) label: Option<String>,
@@ -35,7 +35,7 @@ pub(super) struct Workload {
     pub(super) stale: usize,
 }
 
-/// The action in a namespace at one look.
+/// The action in a namespace at one check.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Decision<'a> {
     /// Nothing is stale that may be restarted.

@@ -14,7 +14,7 @@ use crate::controller::fixture::{settings, start};
 use crate::controller::process::run;
 use crate::lease::Keeper;
 
-/// Longest wait for the first look.
+/// Longest wait for the first check.
 const PATIENCE: Duration = Duration::from_mins(1);
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a controller goes on after what it is to do, so that it could do what it is not to do.
@@ -132,13 +132,13 @@ fn answer(written: &Mutex<LogBuffer>, pods: &[Value], method: &Method, path: &st
     }
 }
 
-/// What a controller writes at its first look, once it has written the condition and as many Events.
-async fn first_look(pods: Vec<Value>, events: usize) -> LogBuffer {
-    first_look_at(pods, events, |_| {}).await
+/// What a controller writes at its first check, once it has written the condition and as many Events.
+async fn first_check(pods: Vec<Value>, events: usize) -> LogBuffer {
+    first_check_of(pods, events, |_| {}).await
 }
 
 /// The same, with another SkillRuntime.
-async fn first_look_at(pods: Vec<Value>, events: usize, change: fn(&mut Value)) -> LogBuffer {
+async fn first_check_of(pods: Vec<Value>, events: usize, change: fn(&mut Value)) -> LogBuffer {
     looks(pods, change, |now| {
         now.condition.is_some() && now.events.len() >= events
     })
@@ -195,7 +195,7 @@ async fn a_sidecar_that_the_hub_refuses_makes_the_condition_false_and_its_pod_is
         pod("other", "refused", "app", Some(OLD)),
         pod("other", "refused-too", "app", Some(NEW)),
     ];
-    let written = first_look(pods, 3).await;
+    let written = first_check(pods, 3).await;
     let why = "ServiceAccount app may not use SkillRuntime home/default";
     let message = format!(
         "the hub refuses the sidecars of 2 of 5 pods; add the labels of their namespaces to spec.allowedCallers, or grant \
@@ -229,7 +229,7 @@ async fn a_sidecar_of_a_runtime_that_does_not_exist_is_refused_and_its_pod_is_re
     let mut untrue = pod("listed", "untrue", "default", Some(NEW));
     untrue["spec"]["initContainers"] = json!([]);
     let good = pod("listed", "good", "default", Some(NEW));
-    let written = first_look(
+    let written = first_check(
         vec![good, lost, own, pod("wrong", "nonsense", "default", Some(NEW)), untrue],
         3,
     )
@@ -260,9 +260,9 @@ async fn a_sidecar_of_a_runtime_that_does_not_exist_is_refused_and_its_pod_is_re
 #[tokio::test]
 async fn after_an_edit_the_condition_is_of_the_new_generation() {
     let pods = vec![pod("listed", "good", "default", Some(NEW))];
-    let before = first_look(pods.clone(), 0).await.condition.unwrap();
+    let before = first_check(pods.clone(), 0).await.condition.unwrap();
     assert_eq!(before["observedGeneration"], 1);
-    let after = first_look_at(pods, 0, |runtime| {
+    let after = first_check_of(pods, 0, |runtime| {
         runtime["metadata"]["generation"] = json!(2);
         runtime["status"]["conditions"] = json!([{
             "type": "PodsInjected", "status": "True", "reason": "AllInjected", "message": ONE_OF_ONE,
@@ -289,7 +289,7 @@ async fn a_sidecar_of_another_release_is_named_and_makes_nothing_false() {
         pod("listed", "good", "default", Some(NEW)),
         pod("listed", "older", "default", Some(OLD)),
     ];
-    let written = first_look(pods, 1).await;
+    let written = first_check(pods, 1).await;
     let message = format!(
         "all 2 pods that ask have the sidecar, 1 of them with another image than this installation's; restart their workloads, or set injection.rollStale: listed/older ({OLD})"
     );
@@ -301,7 +301,7 @@ async fn a_sidecar_of_another_release_is_named_and_makes_nothing_false() {
     );
 }
 
-/// Pods of one workload are replaced all the time: what they have in common is told once, and after what is worse.
+/// Pods of one workload are replaced all the time: what they have in common is reported once, and after what is worse.
 #[tokio::test]
 async fn a_workload_is_told_once_that_its_sidecars_are_older_or_that_an_annotation_is_ignored() {
     let ignored = |name: &str| {
@@ -322,7 +322,7 @@ async fn a_workload_is_told_once_that_its_sidecars_are_older_or_that_an_annotati
         partly,
         pod("other", "refused", "app", Some(NEW)),
     ];
-    let written = first_look(pods, 3).await;
+    let written = first_check(pods, 3).await;
     let begins: Vec<&str> = written
         .events
         .iter()
@@ -410,7 +410,7 @@ async fn a_pod_without_a_sidecar_comes_before_what_is_less_bad() {
         pod("listed", "older", "default", Some(OLD)),
         pod("other", "refused", "app", Some(NEW)),
     ];
-    let written = first_look(pods, 2).await;
+    let written = first_check(pods, 2).await;
     let [status, reason, message] = said(&written);
     assert_eq!((status, reason), ("False", "PodsWithoutSidecar"));
     assert!(

@@ -18,7 +18,7 @@ const ON_DELETE: &str = "OnDelete";
 #[derive(Debug, Clone, Default, Resource, Deserialize)]
 #[resource(inherit = Pod)]
 pub(super) struct PodInBrief {
-    /// Its metadata.
+    /// The pod's metadata.
     pub(super) metadata: ObjectMeta,
     #[serde(default)]
     spec: SpecInBrief,

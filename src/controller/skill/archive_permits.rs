@@ -13,7 +13,7 @@ const PERMITS: usize = SKILL_CONCURRENCY as usize / 2;
 const PERMITS_OF_ONE: usize = PERMITS / 2;
 /// When Skills that got no permit ask again, for each of their namespace that waits: two hundred questions a second, however many wait.
 const PAUSE_FOR_EACH: Duration = Duration::from_millis(5);
-/// One that waits alone asks again soon.
+/// Shortest pause: a Skill that waits alone asks again soon.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 

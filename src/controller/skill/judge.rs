@@ -33,7 +33,7 @@ pub(super) struct ValidatedSkill {
 }
 
 impl ValidatedSkill {
-    /// Whose content it is.
+    /// The outline of the Skill whose content this is.
     pub(super) fn outline(&self) -> &Outline {
         &self.outline
     }
@@ -76,7 +76,7 @@ pub(super) fn judge(outline: Arc<Outline>, files: Files) -> Result<ValidatedSkil
         let errors = loaded.problems.iter().filter(|problem| problem.is_error());
         return Err(Verdict::new(VerdictState::Stalled, Reason::InvalidSkill, list(errors)));
     };
-    // The imports of scripts are not looked at: no Python is parsed here.
+    // The imports of scripts are not read: no Python is parsed here.
     let declared = stated(&skill.files, skill.requirements.as_ref());
     let findings = declared.findings.iter().map(ToString::to_string);
     let warnings = loaded

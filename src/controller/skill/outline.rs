@@ -11,7 +11,7 @@ use super::super::desired::owner;
 use crate::status_write::Target;
 
 /// A Skill without its source: whose it is, what its author wants besides the content, and what its status said before this
-/// look. Whoever has an outline and no Skill cannot read content that was not judged.
+/// reconcile. Whoever has an outline and no Skill cannot read content that was not judged.
 #[derive(Debug, Clone)]
 pub(super) struct Outline {
     /// With an empty source and without a status.
@@ -58,27 +58,27 @@ impl Outline {
         }
     }
 
-    /// Its metadata.
+    /// The Skill's metadata.
     pub(super) fn meta(&self) -> &ObjectMeta {
         &self.skill.metadata
     }
 
-    /// Its namespace.
+    /// The Skill's namespace.
     pub(super) fn namespace(&self) -> &str {
         self.skill.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// Its name.
+    /// The Skill's name.
     pub(super) fn name(&self) -> &str {
         self.skill.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its uid.
+    /// The Skill's uid.
     pub(super) fn uid(&self) -> &str {
         self.skill.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// The status that it had before this look.
+    /// The status that it had before this reconcile.
     pub(super) fn before(&self) -> &SkillStatus {
         &self.before
     }

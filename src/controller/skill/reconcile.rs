@@ -95,7 +95,7 @@ async fn report_failure(context: &Context, watched: &Skill, error: &ControllerEr
 
 /// The result of reading the content.
 struct ReadOutcome {
-    /// Of the object that was reconciled; the watched one may be older.
+    /// The outline of the object that was reconciled; the watched one may be older.
     outline: Arc<Outline>,
     verdict: Verdict,
     /// New content, if it was read and is valid.
@@ -109,9 +109,9 @@ async fn reconcile_skill(context: &Context, watched: &Skill) -> Result<(&'static
         return Ok(("superseded", Action::await_change()));
     }
     match read_content(context, watched).await? {
-        LookOutcome::Done(read) => conclude(context, *read, watched).await,
-        LookOutcome::Gone => Ok(("deleted", Action::await_change())),
-        LookOutcome::Later(pause) => Ok(("waiting", Action::requeue(pause))),
+        ReadResult::Read(read) => conclude(context, *read, watched).await,
+        ReadResult::Gone => Ok(("deleted", Action::await_change())),
+        ReadResult::Retry(pause) => Ok(("waiting", Action::requeue(pause))),
     }
 }
 
@@ -176,19 +176,19 @@ async fn conclude(
     Ok((outcome, Action::requeue(if is_taken { RETRY_MAX } else { RESYNC })))
 }
 
-/// The outcome of a look.
-enum LookOutcome {
-    Done(Box<ReadOutcome>),
+/// The outcome of [`read_content`].
+enum ReadResult {
+    Read(Box<ReadOutcome>),
     /// The skill is gone.
     Gone,
-    /// Its archive waits for those of others: look again after this time.
-    Later(Duration),
+    /// Its archive waits for those of others: try again after this time.
+    Retry(Duration),
 }
 
 /// Reads the content if something about it can have changed.
-async fn read_content(context: &Context, watched: &Skill) -> Result<LookOutcome, ControllerError> {
+async fn read_content(context: &Context, watched: &Skill) -> Result<ReadResult, ControllerError> {
     let unchanged = |verdict| {
-        Ok(LookOutcome::Done(Box::new(ReadOutcome {
+        Ok(ReadResult::Read(Box::new(ReadOutcome {
             outline: Arc::new(Outline::of(watched)),
             verdict,
             content: None,
@@ -211,14 +211,14 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<LookOutcome,
             Ok(turn) => Some(turn),
             Err(pause) => {
                 announce(context, &Outline::of(watched), "waiting for other archives to be read").await?;
-                return Ok(LookOutcome::Later(pause));
+                return Ok(ReadResult::Retry(pause));
             }
         }
     } else {
         None
     };
     let Some(skill) = whole(context, watched).await? else {
-        return Ok(LookOutcome::Gone);
+        return Ok(ReadResult::Gone);
     };
     let outline = Arc::new(Outline::of(&skill));
     if skill.spec.source.archive.is_some() {
@@ -234,7 +234,7 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<LookOutcome,
     if is_lasting && !is_of_config_maps {
         context.memory.remember_stalled(outline.meta(), &verdict);
     }
-    Ok(LookOutcome::Done(Box::new(ReadOutcome {
+    Ok(ReadResult::Read(Box::new(ReadOutcome {
         outline,
         verdict,
         content,
@@ -339,7 +339,7 @@ async fn announce(context: &Context, outline: &Outline, step: &str) -> Result<()
     let verdicts = verdicts(context, outline, before);
     let after = status(outline, None, &verdict, &verdicts, Timestamp::now());
     if write(context, outline, &after).await? == StatusWrite::Changed {
-        // One that waits asks again before its event comes.
+        // A Skill that waits asks again before its event comes.
         context
             .memory
             .remember_change(outline.uid(), outline.meta().resource_version.clone());
@@ -402,7 +402,7 @@ mod tests {
             "metadata": {"namespace": "team", "name": "draw", "uid": "s", "resourceVersion": "10", "generation": 2},
             "spec": {"source": {"inline": {"files": {"SKILL.md": "---\nname: draw\ndescription: d\n---\nText."}}}},
             "status": before});
-        let (written, told) = tokio::sync::oneshot::channel();
+        let (written, reported) = tokio::sync::oneshot::channel();
         let written = Mutex::new(Some(written));
         let (address, _lease) = start(move |method, path, body| match (method, path) {
             (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => {
@@ -430,7 +430,7 @@ mod tests {
             _ => None,
         });
         let (leading, shutdown) = lead(address, settings()).await;
-        let status = told.await.unwrap();
+        let status = reported.await.unwrap();
         shutdown.cancel();
         leading.await.unwrap().unwrap();
         assert_eq!(
@@ -456,7 +456,7 @@ mod tests {
             "spec": {"source": {"inline": {"files": {"SKILL.md": "---\nname: draw\ndescription: d\n---\nText."}}}}});
         let failure =
             json!({"kind": "Status", "status": "Failure", "code": 500, "reason": "InternalError", "message": message});
-        let (written, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (written, mut reported) = tokio::sync::mpsc::unbounded_channel();
         let tried = std::sync::atomic::AtomicUsize::new(0);
         let (address, _lease) = start(move |method, path, body| match (method, path) {
             (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => {
@@ -476,7 +476,7 @@ mod tests {
             _ => None,
         });
         let (leading, shutdown) = lead(address, settings()).await;
-        let first = told.recv().await.unwrap();
+        let first = reported.recv().await.unwrap();
         shutdown.cancel();
         leading.await.unwrap().unwrap();
         first

@@ -71,7 +71,8 @@ pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved
 /// The files of the folder that the source names.
 fn folder(source: &Source, files: Files) -> Result<Files, SourceError> {
     below(files, source.path.as_deref()).map_err(|error| match error.cause {
-        // Of the sources, a ConfigMap alone can get a folder without an edit of the object: the others are in it, or have a digest.
+        // Only a ConfigMap can get a folder without an edit of the object: the other sources are in it, or have a
+        // digest.
         Cause::NotFound if source.config_map.is_none() => SourceError {
             cause: Cause::Invalid,
             ..error

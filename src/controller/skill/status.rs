@@ -75,7 +75,8 @@ pub(super) fn content(validated: &ValidatedSkill, config_maps: Vec<ConfigMapStat
             listing: number(texts::tokens(skill.id.name.len() + skill.description.len())),
             body: number(texts::tokens(skill.body.len())),
         }),
-        // Of each look, not of the content: `status` sets them. Without a rest, so that a new member is no oversight.
+        // These fields are of each reconcile, not of the content: `status` sets them. Listed in full (no `..`), so that
+        // a new member is no oversight.
         observed_generation: None,
         last_handled_reconcile_at: None,
         conditions: Vec::new(),
@@ -148,7 +149,7 @@ pub(super) fn status(
     let before = outline.before();
     let generation = outline.meta().generation.unwrap_or_default();
     let made = conditions(&before.conditions, generation, verdict, Some(&verdicts.acceptance), now);
-    // Without a rest: whether a new member is of the content, or of each look, is decided here.
+    // Without a rest: whether a new member is of the content, or of each reconcile, is decided here.
     let SkillStatus {
         observed_generation: _,
         last_handled_reconcile_at: _,

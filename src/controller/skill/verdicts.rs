@@ -28,7 +28,7 @@ pub(super) struct Verdicts {
     pub(super) acceptance: Acceptance,
     /// Superseded revisions to keep: the most that any accepting runtime asks for.
     pub(super) history: Option<u32>,
-    /// Of the earlier revisions those that some runtime serves, or may.
+    /// The earlier revisions that some runtime serves, or may.
     pub(super) earlier: Vec<EarlierRevision>,
 }
 

@@ -17,7 +17,7 @@ use crate::certificates::{ServedCertificate, certified_key};
 
 /// How often Secret and file are read. A new certificate serves an hour after its authority was published; only one that
 /// replaces a lost one is needed at once, and until then the API server does without the webhook.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Certificate and parameters, as they were last read.
 #[derive(Debug, Default)]
@@ -34,8 +34,8 @@ impl Followed {
 
     /// Reads both once. What cannot be read stays as it was; the answer says why.
     pub(super) async fn refresh(&self, client: &Client, namespace: &str, settings: &WebhookSettings) -> Vec<String> {
-        let certificate = self.look_at_certificate(client, namespace).await;
-        let parameters = self.look_at_parameters(settings).await;
+        let certificate = self.read_certificate(client, namespace).await;
+        let parameters = self.read_parameters(settings).await;
         [certificate.err(), parameters.err()].into_iter().flatten().collect()
     }
 
@@ -50,11 +50,11 @@ impl Followed {
                 }
                 logged = wrong;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    async fn look_at_certificate(&self, client: &Client, namespace: &str) -> Result<(), String> {
+    async fn read_certificate(&self, client: &Client, namespace: &str) -> Result<(), String> {
         let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let what = || format!("get Secret {namespace}/{SECRET_WEBHOOK_TLS}");
         let read = call(what, api.get_opt(SECRET_WEBHOOK_TLS)).await;
@@ -73,7 +73,7 @@ impl Followed {
         Ok(())
     }
 
-    async fn look_at_parameters(&self, settings: &WebhookSettings) -> Result<(), String> {
+    async fn read_parameters(&self, settings: &WebhookSettings) -> Result<(), String> {
         let file = settings.parameters.as_path();
         let text = tokio::fs::read_to_string(file).await;
         let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
@@ -116,7 +116,7 @@ mod tests {
                 names: Vec::new(),
             };
             let followed = Followed::default();
-            followed.look_at_parameters(&settings).await.unwrap();
+            followed.read_parameters(&settings).await.unwrap();
             let taken = followed.parameters().unwrap();
             assert_eq!(taken.container["image"], expected, "{image:?}");
             let without = |parameters: &Parameters| {

@@ -43,7 +43,7 @@ const TIMES: BodyTimes = BodyTimes {
     arrive: Duration::from_secs(2),
     silence: Duration::from_secs(1),
 };
-/// Of the memory of the process, which share bodies may take: the rest is the reconcilers'.
+/// Share of the process's memory that bodies may take: the rest is the reconcilers'.
 const BODIES_DIVISOR: usize = 16;
 /// Up to this many bytes a body takes from the whole budget: most pods.
 const SMALL_BYTES: usize = 64 << 10;

@@ -18,7 +18,7 @@ use crate::hub::watch::Shared;
 pub struct GrantedCaller {
     /// The runtime as it is now.
     pub runtime: Arc<SkillRuntime>,
-    /// Its name.
+    /// The runtime's name.
     pub name: RuntimeName,
     /// The namespace whose skills the caller sees; `None`: all of them.
     pub sees: Option<String>,

@@ -13,13 +13,13 @@ use serde_json::Value;
 pub struct Caller {
     /// Namespace of the ServiceAccount.
     pub namespace: String,
-    /// Its name.
+    /// The ServiceAccount's name.
     pub service_account: String,
     /// Its uid: an account that is deleted and created again has another one.
     pub uid: String,
     /// `system:serviceaccount:<namespace>:<name>`.
     pub username: String,
-    /// Its groups.
+    /// The groups of the ServiceAccount.
     pub groups: Vec<String>,
     /// Further facts from the API server.
     pub extra: BTreeMap<String, Vec<String>>,

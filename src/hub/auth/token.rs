@@ -249,7 +249,7 @@ mod tests {
         for asked in forged {
             assert_eq!(asked.await.unwrap().unwrap_err().code, RefusalCode::Unauthenticated);
         }
-        // One that leaves before the decision leaves nothing behind either.
+        // A caller that leaves before the decision leaves nothing behind either.
         let left = tokio::time::timeout(SLOW / 4, authenticator.authenticate(&token("left"), "10.0.0.1")).await;
         assert!(left.is_err());
         let turn = authenticator

@@ -30,7 +30,7 @@ use crate::hub::start::starting;
 const PING_EVERY: Duration = Duration::from_secs(10);
 /// Changes within this time are sent together: one apply is several events (spec, status, artifact).
 const SETTLE_FIRST: Duration = Duration::from_millis(10);
-/// The pause while changes keep coming, as when thousands of Skills are applied: four looks a second.
+/// The pause while changes keep coming, as when thousands of Skills are applied: four checks a second.
 const SETTLE_MAX: Duration = Duration::from_millis(250);
 /// Without changes for this long they count as single ones again.
 const QUIET: Duration = Duration::from_secs(1);
@@ -121,7 +121,7 @@ struct CatalogStream {
 #[derive(Debug)]
 struct Pace {
     settle: Duration,
-    last_look: Option<Instant>,
+    last_check: Option<Instant>,
     /// A time, not a pause: changes of which this reader sees none must not put it off.
     ping_at: Instant,
 }
@@ -130,7 +130,7 @@ impl Pace {
     fn starting(now: Instant) -> Self {
         Self {
             settle: SETTLE_FIRST,
-            last_look: None,
+            last_check: None,
             ping_at: now + PING_EVERY,
         }
     }
@@ -142,13 +142,13 @@ impl Pace {
 
     /// The wait after a change that came at `now`.
     fn next(&mut self, now: Instant) -> Duration {
-        let is_busy = self.last_look.is_some_and(|last| now.duration_since(last) < QUIET);
+        let is_busy = self.last_check.is_some_and(|last| now.duration_since(last) < QUIET);
         self.settle = if is_busy {
             (self.settle * 2).min(SETTLE_MAX)
         } else {
             SETTLE_FIRST
         };
-        self.last_look = Some(now + self.settle);
+        self.last_check = Some(now + self.settle);
         self.settle
     }
 }
@@ -232,12 +232,12 @@ mod tests {
         let mut pace = Pace::starting(start);
         assert_eq!(pace.next(start), SETTLE_FIRST);
         let mut now = start;
-        let mut looks = 0;
+        let mut checks = 0;
         while now < start + Duration::from_secs(10) {
             now += pace.next(now) + Duration::from_millis(1);
-            looks += 1;
+            checks += 1;
         }
-        assert!(looks < 50, "{looks}");
+        assert!(checks < 50, "{checks}");
         assert_eq!(pace.next(now), SETTLE_MAX);
         assert_eq!(pace.next(now + Duration::from_secs(5)), SETTLE_FIRST);
     }

@@ -190,7 +190,7 @@ impl RunAnswer {
             Ok(Err(NoResult::Ended(error))) => Err(error),
             Ok(Err(NoResult::Refused(refusal))) => {
                 self.trace.refuse(refusal.code.as_str());
-                // One that comes before the head is counted with its status.
+                // A refusal before the head is counted with its status.
                 if matches!(self.stage, Stage::Running) {
                     self.metrics.refused("executions", refusal.code.as_str());
                 }

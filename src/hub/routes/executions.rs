@@ -70,7 +70,7 @@ pub(super) async fn run(
 /// A request that is read, of a caller who may use the runtime.
 struct CheckedRequest {
     id: ExecutionId,
-    /// Those that it mounts.
+    /// The skills that it mounts.
     skills: Vec<SkillRef>,
     post: ExecutionPost,
     granted: GrantedCaller,
@@ -317,7 +317,7 @@ async fn mount(
     let Some(loaded) = &content.skill else {
         return Err(unknown());
     };
-    // Of the revision that is mounted, which need not be the one that is served by now.
+    // The revision that is mounted, which need not be the one that is served by now.
     let revision = Revision {
         packages: content.summary.packages.as_ref(),
         image: loaded.sandbox.image.as_deref(),
@@ -414,9 +414,9 @@ mod tests {
             (Some("https://o:1".to_owned()), StatusCode::MISDIRECTED_REQUEST, None),
         ] {
             let answer = unanswered(&ExecutionError::NotOwner { owner }, &runtime).into_response();
-            let told = answer.headers().get(header::RETRY_AFTER);
-            let told = told.map(|value| value.to_str().unwrap());
-            assert_eq!((answer.status(), told), (status, retry_after));
+            let reported = answer.headers().get(header::RETRY_AFTER);
+            let reported = reported.map(|value| value.to_str().unwrap());
+            assert_eq!((answer.status(), reported), (status, retry_after));
         }
         let answer = unanswered(&ExecutionError::Gone, &runtime).into_response();
         assert_eq!(answer.status(), StatusCode::GONE);

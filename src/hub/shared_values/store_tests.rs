@@ -55,8 +55,8 @@ async fn a_value_is_found_under_each_key_by_its_account_its_runtime_and_its_clie
             None,
             "{strange:?} {client} {at}"
         );
-        let (told, _) = store.follow(&owner("team/app/v", "run/default"));
-        assert_eq!(told, [], "nobody else is told of it");
+        let (listed, _) = store.follow(&owner("team/app/v", "run/default"));
+        assert_eq!(listed, [], "nobody else learns of it");
     }
 }
 
@@ -148,17 +148,17 @@ async fn a_follower_gets_existing_values_and_new_ones() {
     let (_, store) = store();
     let mine = owner("a", "run/default");
     store.put(&mine, value(1, &[1]), bytes(1)).unwrap();
-    let (there, mut told) = store.follow(&mine);
+    let (there, mut listed) = store.follow(&mine);
     assert_eq!(there, [Arc::new(value(1, &[1]))]);
     store.put(&mine, value(1, &[2]), bytes(1)).unwrap();
     store.put(&owner("b", "run/default"), value(1, &[3]), bytes(1)).unwrap();
-    assert_eq!(*told.recv().await.unwrap(), value(1, &[2]));
-    assert!(told.try_recv().is_err());
+    assert_eq!(*listed.recv().await.unwrap(), value(1, &[2]));
+    assert!(listed.try_recv().is_err());
     for n in 0..=NEWS_WAITING {
         store.put(&mine, value(1, &[n]), bytes(1)).unwrap();
     }
     assert!(
-        matches!(told.recv().await, Err(broadcast::error::RecvError::Lagged(_))),
+        matches!(listed.recv().await, Err(broadcast::error::RecvError::Lagged(_))),
         "who falls behind hears that he did"
     );
 }
@@ -174,7 +174,7 @@ async fn cancellation_reaches_listeners_and_takes_no_room() {
     store.put(&mine, cancellation.clone(), Bytes::new()).unwrap();
     assert_eq!(*news.recv().await.unwrap(), cancellation);
     assert_eq!(whole.held_bytes(), held);
-    let (told, _) = store.follow(&mine);
-    assert_eq!(told.len(), 1, "nobody is told of it later");
+    let (listed, _) = store.follow(&mine);
+    assert_eq!(listed.len(), 1, "nobody learns of it later");
     assert_eq!(store.get(&mine, &key(1), &key(10)), Some(bytes(3)));
 }

@@ -30,7 +30,7 @@ pub struct Journal {
     pub started: Option<Started>,
     /// The run's output.
     pub(in crate::jobs) collected: CollectedFrames,
-    /// Its end.
+    /// The end of the run.
     pub result: Option<RunResult>,
     /// More was written than a run may write, or than there is memory for: nothing after it counts.
     pub(in crate::jobs) violation: Option<ExecutionError>,
@@ -109,7 +109,7 @@ impl Journal {
             // Its report of its own end no longer counts.
             return None;
         }
-        // Before the result is looked at: a result after an incomplete file is invalid.
+        // Before the result is read: a result after an incomplete file is invalid.
         if let Err(error) = self.collected.take(frame.clone()) {
             self.violation = Some(error);
             self.is_damaged = true;

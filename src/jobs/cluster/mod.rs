@@ -58,7 +58,7 @@ pub(super) struct Cluster {
     pub(super) warnings: Events,
     /// For everything else.
     pub(super) client: Client,
-    /// Whose turn it is to write notes on the Lease of the runtime: many Jobs may be deleted at one time.
+    /// Serializes the writing of notes on the Lease of the runtime: many Jobs may be deleted at one time.
     pub(super) lease_notes: Arc<tokio::sync::Mutex<()>>,
 }
 

@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_run_that_the_kernel_ended_with_its_runner_is_a_result_with_what_it_printed() {
-        // Of a warm pod, whose container is older than the request, and of a cold one.
+        // Requests to a warm pod, whose container is older than the request, and to a cold one.
         for (requested, seconds) in [(1_030, 10), (990, 40)] {
             let reference = reference(requested);
             let journal = journal(reference.id, &mut RunnerLink::new(&OURS));

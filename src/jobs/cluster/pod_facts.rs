@@ -9,7 +9,7 @@ use crate::jobs::names::{CONTAINER, LABEL_PROBE};
 /// The last observed state of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::jobs) struct PodFacts {
-    /// Its name.
+    /// The pod's name.
     pub(in crate::jobs) name: String,
     /// Its uid; the journal's key is made from it.
     pub(in crate::jobs) uid: String,
@@ -31,13 +31,13 @@ pub(in crate::jobs) struct PodFacts {
     pub(in crate::jobs) phase: Phase,
     /// Kubernetes' reason.
     pub(in crate::jobs) reason: Option<String>,
-    /// Its message.
+    /// Kubernetes' message.
     pub(in crate::jobs) message: Option<String>,
     /// `PodScheduled` is False.
     pub(in crate::jobs) unscheduled: Option<Cause>,
     /// `DisruptionTarget` is True.
     pub(in crate::jobs) disruption: Option<Cause>,
-    /// Its container.
+    /// The state of the pod's container.
     pub(in crate::jobs) container: ContainerFacts,
     /// When the container started and ended, in seconds since the epoch; absent while it runs, and of one that never ran.
     pub(in crate::jobs) container_times: Option<(i64, i64)>,
@@ -84,7 +84,7 @@ pub(in crate::jobs) enum ContainerFacts {
     Running,
     /// It has ended.
     Terminated {
-        /// Why.
+        /// The reason that it ended.
         cause: Cause,
         /// With which code.
         exit_code: i32,

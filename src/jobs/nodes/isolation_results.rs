@@ -11,7 +11,7 @@ const NAMED: usize = 5;
 /// The result of the probes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::jobs) struct Isolation {
-    /// Of the network plugin, by node.
+    /// The results of the network plugin, by node.
     pub(in crate::jobs) nodes: Counts,
     /// The runner's own lock holds; `None`: not tried yet, or the try failed.
     pub(in crate::jobs) runner: Option<bool>,

@@ -41,7 +41,7 @@ struct NodeGateState {
 /// Why a pod is not used.
 #[derive(Debug)]
 pub(in crate::jobs) struct NodeRefusal {
-    /// Why, for the caller.
+    /// The reason, for the caller.
     pub(in crate::jobs) missing: Missing,
     /// Whether a pod on another node may be used.
     pub(in crate::jobs) is_of_node: bool,
@@ -176,7 +176,7 @@ impl NodeGate {
     }
 
     /// The runtime was edited: what is known is of another generation.
-    pub(in crate::jobs) fn look_again(&self) {
+    pub(in crate::jobs) fn notify_edited(&self) {
         let state = self.lock();
         let is_anything_known = !state.nodes.is_empty() || state.runner.is_some();
         drop(state);
@@ -294,7 +294,7 @@ mod tests {
         gate.record_probe("a".to_owned(), Some(ProbeResult::Isolated));
         gate.record_probe("b".to_owned(), Some(ProbeResult::Isolated));
         gate.request_probe("a");
-        assert!(gate.next(true, &live).is_empty(), "told meanwhile");
+        assert!(gate.next(true, &live).is_empty(), "known meanwhile");
     }
 
     #[test]

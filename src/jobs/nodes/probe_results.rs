@@ -13,8 +13,8 @@ const STALE: Duration = Duration::from_mins(90);
 pub(super) const EXPLORE: Duration = Duration::from_mins(5);
 /// A probe without a result is repeated after this long.
 pub(in crate::jobs) const AGAIN: Duration = Duration::from_mins(1);
-/// Nodes probed in one look: each costs a pod, and a runtime that grows by a hundred nodes must not pay at once.
-const PER_LOOK: usize = 8;
+/// Nodes probed in one check: each costs a pod, and a runtime that grows by a hundred nodes must not pay at once.
+const NODES_PER_CHECK: usize = 8;
 /// Nodes that sandboxes are kept from by name, at most: a scheduler compares each of them with each node, and a network
 /// that is open on more nodes counts as open on all.
 const MAX_AVOIDED: usize = 32;
@@ -110,7 +110,7 @@ impl Nodes {
             live.contains(name) || is_recent(node.asked) || is_recent(node.result.map(|(_, at)| at))
         });
         let is_due = |name: &&String| self.seen.get(*name).is_none_or(|node| node.is_due(now));
-        live.iter().filter(is_due).take(PER_LOOK).cloned().collect()
+        live.iter().filter(is_due).take(NODES_PER_CHECK).cloned().collect()
     }
 
     /// Whether there was no probe yet.

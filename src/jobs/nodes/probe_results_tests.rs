@@ -10,9 +10,9 @@ fn live(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-fn nodes(told: &[(&str, Option<ProbeResult>)], at: Instant) -> Nodes {
+fn nodes(results: &[(&str, Option<ProbeResult>)], at: Instant) -> Nodes {
     let mut nodes = Nodes::default();
-    for (name, result) in told {
+    for (name, result) in results {
         nodes.record_probe((*name).to_owned(), at, *result);
     }
     nodes
@@ -197,7 +197,7 @@ fn every_node_with_sandboxes_is_asked_once_an_hour() {
     assert_eq!(nodes.due(begin + EVERY, &live(&["a"])), ["a"]);
     let many: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
     let many = many.into_iter().collect();
-    assert_eq!(nodes.due(begin, &many).len(), PER_LOOK);
+    assert_eq!(nodes.due(begin, &many).len(), NODES_PER_CHECK);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_probe_that_fails_leaves_what_was_known_until_that_is_stale() {
 fn nodes_are_counted_apart_and_open_ones_are_passed_over() {
     let begin = Instant::now();
     let (isolated, open, late) = (ProbeResult::Isolated, ProbeResult::Open, ProbeResult::Late(SECOND));
-    for (told, enforces, is_open, avoided) in [
+    for (results, enforces, is_open, avoided) in [
         (vec![], None, false, vec![]),
         (vec![("a", None)], None, false, vec![]),
         (vec![("a", Some(isolated)), ("b", None)], Some(true), false, vec![]),
@@ -231,15 +231,15 @@ fn nodes_are_counted_apart_and_open_ones_are_passed_over() {
         (vec![("a", Some(late))], Some(false), false, vec![]),
         (vec![("a", None), ("b", Some(open))], Some(false), true, vec!["b"]),
     ] {
-        let nodes = nodes(&told, begin);
+        let nodes = nodes(&results, begin);
         let counts = nodes.counts(begin);
-        assert_eq!(counts.nodes(), told.len());
+        assert_eq!(counts.nodes(), results.len());
         assert_eq!(
             (counts.enforces(), counts.is_open_everywhere()),
             (enforces, is_open),
-            "{told:?}"
+            "{results:?}"
         );
-        assert_eq!(nodes.avoided(begin), avoided, "{told:?}");
+        assert_eq!(nodes.avoided(begin), avoided, "{results:?}");
     }
 }
 

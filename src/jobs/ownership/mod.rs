@@ -25,18 +25,18 @@ use self::term_services::TermServices;
 use super::records::job_record::PendingWrites;
 use super::resolved_runtime::ResolvedRuntime;
 use super::settings::{JobClients, JobSettings};
-use crate::lease::{LeaseHolder, LeaseSettings, LookRequest, Peers, Spread, replica_of};
+use crate::lease::{LeaseHolder, LeaseSettings, Peers, ReadRequest, Spread, replica_of};
 
 /// How often an owner checks whether another replica should have its runtime.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause while its process ends: a caller that waits for the end waits for this.
-const LOOK_LEAVING: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL_LEAVING: Duration = Duration::from_millis(100);
 /// Between two runtimes that a replica gives away, unless it ends: their new owners fill their pools meanwhile.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The input of the task.
 pub(super) struct Ownership {
-    pub(super) look_request: LookRequest,
+    pub(super) read_request: ReadRequest,
     pub(super) clients: JobClients,
     pub(super) resolved: Arc<ArcSwap<ResolvedRuntime>>,
     pub(super) settings: JobSettings,
@@ -64,10 +64,11 @@ impl Ownership {
             // It is deleted with its runtime.
             owner: Some(super::pods::spec::owner(&resolved)),
             duration: self.settings.lease_duration,
-            // Of 15 s: a runtime that does nothing costs one write in 5 s, and each standby one read in 7.5 s.
+            // With the Lease of 15 s, a runtime that does nothing costs one write in 5 s, and each standby one read in
+            // 7.5 s.
             interval: self.settings.lease_duration / 3,
             standby: self.settings.lease_duration / 2,
-            look_request: self.look_request.clone(),
+            read_request: self.read_request.clone(),
             spread: Some(Spread {
                 replica: replica_of(&self.settings.replica).to_owned(),
                 lease: resolved.reference(),
@@ -208,13 +209,13 @@ impl Ownership {
         let begun = Instant::now();
         let (mut requested, mut busy_at) = (term.requested(), begun);
         loop {
-            let look = if peers.borrow_and_update().is_leaving() {
-                LOOK_LEAVING
+            let interval = if peers.borrow_and_update().is_leaving() {
+                CHECK_INTERVAL_LEAVING
             } else {
-                LOOK
+                CHECK_INTERVAL
             };
             tokio::select! {
-                () = tokio::time::sleep(look) => {}
+                () = tokio::time::sleep(interval) => {}
                 Ok(()) = peers.changed() => {}
             }
             let (now, in_flight, counts) = (Instant::now(), term.in_flight(), term.counts());

@@ -49,9 +49,9 @@ const RECORD_DELAY: Duration = Duration::from_millis(400);
 
 /// How long a run waits for others to return the memory of what they send. Sending takes milliseconds.
 const SEND_PATIENCE: Duration = Duration::from_secs(2);
-/// How often it looks. It does not wait in the queue of the budget: that keeps what is free for whoever waits, so every smaller request
+/// How often it tries again. It does not wait in the queue of the budget: that keeps what is free for whoever waits, so every smaller request
 /// of the process would be refused meanwhile.
-const SEND_LOOKS: Duration = Duration::from_millis(20);
+const SEND_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The term; see the module.
 #[derive(Debug)]
@@ -154,8 +154,8 @@ impl Term {
         self.queue.resize(queue_settings(&resolved));
         self.pool.renew();
         // Conditions of the generation before would count as of none.
-        self.launcher.starts.look_again();
-        self.launcher.gate.look_again();
+        self.launcher.starts.notify_edited();
+        self.launcher.gate.notify_edited();
     }
 
     /// Counts for status and metrics.
@@ -404,7 +404,7 @@ impl Term {
             if begun.elapsed() >= SEND_PATIENCE {
                 break;
             }
-            tokio::time::sleep(SEND_LOOKS).await;
+            tokio::time::sleep(SEND_POLL_INTERVAL).await;
         }
         tracing::warn!(bytes, "a run is refused: there is no memory to send its files");
         let what = "the hub has no memory to send the files of the run to its sandbox at this moment";

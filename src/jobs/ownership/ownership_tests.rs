@@ -62,7 +62,7 @@ async fn ownership_before(router: Router) -> (Ownership, watch::Sender<Peers>) {
     let resolved = ResolvedRuntime::of(&runtime.unwrap(), &Defaults::new("image"));
     let (leaving, peers) = watch::channel(Peers::default());
     let ownership = Ownership {
-        look_request: LookRequest::default(),
+        read_request: ReadRequest::default(),
         clients: JobClients::new(kube::Config::new(url.parse().unwrap())).unwrap(),
         resolved: Arc::new(ArcSwap::from_pointee(resolved)),
         settings: JobSettings {
@@ -212,7 +212,7 @@ async fn a_run_that_waits_for_a_place_does_not_start_once_the_runtime_is_stopped
     assert_eq!(*written, ["record"], "one Job was made, that of the first run");
 }
 
-/// Has a pod whose run broke, and one whose log does not come; says when the record of the first one is looked for, and answers
+/// Has a pod whose run broke, and one whose log does not come; says when the record of the first one is read, and answers
 /// that once `over`.
 fn takeover_api(written: &Written, looked_for: &Arc<Notify>, over: &Arc<Notify>) -> Router {
     let pod = |name: &str| {

@@ -45,7 +45,7 @@ const READERS: usize = 16;
 /// How long the logs of a takeover may take to open, together: as long as a kubelet or containerd takes to start. A dead
 /// node never answers.
 const OPEN_PATIENCE: Duration = Duration::from_secs(20);
-/// How long one that is looked for later may take, whatever others have used.
+/// How long one that is searched for later may take, whatever others have used.
 const LATE_OPEN: Duration = Duration::from_secs(5);
 /// Between two tries.
 const READ_RETRY: Duration = Duration::from_millis(500);
@@ -296,7 +296,7 @@ fn past_of_jobs(jobs: Result<&[Job], &kube::Error>, pods: &BTreeMap<String, usiz
     }
 }
 
-/// Refuses executions that only the Jobs of earlier owners record. A journal that tells how one of them ended goes first.
+/// Refuses executions that only the Jobs of earlier owners record. A journal that records how one of them ended goes first.
 fn refuse_past(records: &Records, past: &PastExecutions) {
     if !past.floor.is_zero() {
         tracing::info!("pods of the last owner are gone; rejecting unknown execution ids from before they ended");

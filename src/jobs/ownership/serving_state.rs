@@ -10,10 +10,10 @@ pub(in crate::jobs) enum ServingState {
     /// No owner is known.
     #[default]
     Unknown,
-    /// Another one does.
+    /// Another replica owns it.
     Standby { owner: Option<String> },
     /// This replica is reading the journals of the last owner.
     TakingOver,
-    /// This one does.
+    /// This replica owns it.
     Serving(Arc<Term>),
 }

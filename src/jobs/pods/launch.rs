@@ -32,7 +32,7 @@ use crate::jobs::resolved_runtime::{EnvGrant, ResolvedRuntime};
 /// How long one try may take.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a container that is reported as running may refuse to be attached to: containerd reports "running" a moment before it
-/// accepts an attach, and the kubelet reports it for as long after its end as it takes to look again, a second, or several on a busy
+/// accepts an attach, and the kubelet reports it for as long after its end as it takes to check again, a second, or several on a busy
 /// node. What it then reports says why the container has ended.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(15);
 /// How long an interpreter may take until it is ready: 15 to 40 ms are usual.
@@ -47,13 +47,13 @@ const NAME_PART_BYTES: usize = 40;
 pub(in crate::jobs) struct Sandbox {
     /// The stream to its runner.
     pub(in crate::jobs) attached: Attachment,
-    /// Its Job.
+    /// The sandbox's Job.
     pub(in crate::jobs) job: String,
-    /// Its name.
+    /// The name of its pod.
     pub(in crate::jobs) pod: String,
-    /// Its uid.
+    /// The uid of its pod.
     pub(in crate::jobs) uid: String,
-    /// Its node.
+    /// The node that its pod is on.
     pub(in crate::jobs) node: String,
     /// The values from Secrets that it carries.
     pub(in crate::jobs) env: Vec<EnvGrant>,

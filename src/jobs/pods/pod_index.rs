@@ -30,11 +30,11 @@ pub(in crate::jobs) struct PodState {
 /// A pod without its stream.
 #[derive(Debug, Clone)]
 pub(in crate::jobs) struct PodRef {
-    /// Its Job.
+    /// The pod's Job.
     pub(in crate::jobs) job: String,
-    /// Its name.
+    /// The pod's name.
     pub(in crate::jobs) pod: String,
-    /// Its uid.
+    /// The pod's uid.
     pub(in crate::jobs) uid: String,
     /// The watch's view of it.
     pub(in crate::jobs) state: watch::Receiver<PodState>,

@@ -8,9 +8,9 @@ use crate::jobs::resolved_runtime::{EnvGrant, PodResources};
 /// Which pod is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::jobs) struct PodRequirements {
-    /// Its image.
+    /// The image of the sandbox.
     pub(in crate::jobs) image: String,
-    /// Its resources.
+    /// The resources of the sandbox.
     pub(in crate::jobs) resources: PodResources,
     /// Values from Secrets.
     pub(in crate::jobs) env: Vec<EnvGrant>,

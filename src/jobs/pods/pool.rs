@@ -62,7 +62,7 @@ type Slots = BTreeMap<PodKind, Slot>;
 struct Slot {
     ready: VecDeque<Idle>,
     starting: usize,
-    /// Of a slot that is not on demand: whether its interpreter is used here.
+    /// Whether its interpreter is used here; only for a slot that is not on demand.
     is_wanted: bool,
     /// When a run took, or would have taken, one of its pods.
     used: Option<Instant>,

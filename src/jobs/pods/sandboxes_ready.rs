@@ -44,7 +44,7 @@ pub(in crate::jobs) struct StartReports(Arc<watch::Sender<StartState>>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct StartState {
     start: LastStart,
-    /// Of environments of packages the last one that could not be pulled, until it could: builders make it again.
+    /// The last environment of packages that could not be pulled, until it could: builders make it again.
     unpulled: Option<UnpulledEnvironment>,
 }
 
@@ -82,7 +82,7 @@ impl StartReports {
     }
 
     /// The runtime was edited: the condition is of another generation.
-    pub(in crate::jobs) fn look_again(&self) {
+    pub(in crate::jobs) fn notify_edited(&self) {
         self.0.send_modify(|_| {});
     }
 

@@ -42,7 +42,7 @@ pub struct JobIdentity {
     pub owner: String,
     /// Nodes that it is not to be placed on, by name.
     pub avoid: Vec<String>,
-    /// Its purpose.
+    /// The purpose of the Job.
     pub purpose: JobPurpose,
 }
 

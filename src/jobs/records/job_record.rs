@@ -36,7 +36,7 @@ pub(in crate::jobs) struct JobExecution {
     pub(in crate::jobs) skill_namespace: Option<String>,
     /// Name of the skill.
     pub(in crate::jobs) skill: Option<String>,
-    /// Its revision.
+    /// Revision of the skill.
     pub(in crate::jobs) revision: Option<String>,
 }
 

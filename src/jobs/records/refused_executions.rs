@@ -142,19 +142,19 @@ mod tests {
             job("probe", 9, json!({LABEL_PROBE: "enabled"})),
             serde_json::from_value(json!({"metadata": {"name": "runs"}})).unwrap(),
         ];
-        let told = PastExecutions {
+        let recorded = PastExecutions {
             ids: vec![ID.parse().unwrap()],
             floor: Duration::ZERO,
             jobs: BTreeSet::from(["told".to_owned()]),
         };
         // Its journal may be that of another pod.
-        assert_eq!(of(&jobs, &["told", "untold"], 500), told);
+        assert_eq!(of(&jobs, &["told", "untold"], 500), recorded);
         assert_eq!(
             of(&jobs, &[], 500),
             PastExecutions {
                 floor: Duration::from_secs(8 + 60),
                 jobs: BTreeSet::from(["told".to_owned(), "untold".to_owned()]),
-                ..told
+                ..recorded
             }
         );
     }

@@ -21,7 +21,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the watch may be behind a kubelet or an API server that no longer has the pod.
 const GONE_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two reads of the journal of a pod that is being ended.
-const BURN_LOOK: Duration = Duration::from_millis(200);
+const BURN_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Ends a pod that was bound and has not started, while its journal is watched: if a run starts after all, it counts. Unless
 /// it `keeps_job`, the Job goes before the pod: to the owner after this one, a Job whose pod is gone had a run that nobody knows.
@@ -79,7 +79,7 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
             Ok(_) if had_ended => return Some(false),
             Ok(_) => last = FinalRead::Read,
             // Gone; or its kubelet has just started, or its Node was deleted, and the pod is there: what it wrote since the last
-            // look is unknown then.
+            // read is unknown then.
             Err(error) if journal::is_not_found(&error) => {
                 let gone = state.wait_for(|state| state.is_gone);
                 if tokio::time::timeout(GONE_PATIENCE, gone).await.is_err() {
@@ -96,7 +96,7 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
             Err(_) => last = FinalRead::Nothing,
         }
         let ends = |state: &PodState| state.is_gone || (!had_ended && has_ended(state));
-        let _ = tokio::time::timeout(BURN_LOOK, state.wait_for(ends)).await;
+        let _ = tokio::time::timeout(BURN_POLL_INTERVAL, state.wait_for(ends)).await;
         if state.borrow().is_gone {
             return last.at_the_end(&state.borrow());
         }

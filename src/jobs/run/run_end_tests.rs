@@ -30,7 +30,7 @@ const POD: &str = "p";
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How much later than it could be an end is known: some tries, and a deleted pod.
 const A_FEW_TRIES: Duration = Duration::from_secs(4);
-/// Ends, as [`determined`] tells them.
+/// Ends, as [`determined`] returns them.
 const CODE: &str = "Code(3) after 0ns";
 const TIMED_OUT: &str = "Timeout after 10s";
 const OVER: &str = "failed: internal";

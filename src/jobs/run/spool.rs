@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(
             spool.lock().list.last(),
             Some(&Event::Started),
-            "steps are told all the same"
+            "steps are reported all the same"
         );
         drop((events, spool));
         assert_eq!(memory.held_bytes(), 0);

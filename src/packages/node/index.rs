@@ -108,7 +108,7 @@ impl NpmIndex {
         })
     }
 
-    /// Its address.
+    /// The index's address.
     pub(in crate::packages) fn address(&self) -> &str {
         self.base.as_str()
     }

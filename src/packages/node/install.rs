@@ -23,7 +23,7 @@ pub(in crate::packages) struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Of the words of Python: `x86_64`, `glibc 2.36`.
+    /// The machine in npm's words, from those of Python: `x86_64`, `glibc 2.36`.
     pub(in crate::packages) fn of(architecture: &'a str, libc: &str) -> Self {
         Self {
             cpu: match architecture {

@@ -19,7 +19,7 @@ pub(crate) enum TarEntry<'a> {
         executable: bool,
         /// The size in its header; the stream decides.
         size: u64,
-        /// Its bytes.
+        /// The file's bytes.
         content: &'a mut dyn Read,
     },
     /// A folder, or a header of the entry behind it: it counts and has no content.
@@ -125,7 +125,7 @@ impl LongName {
         Ok(())
     }
 
-    /// Another size than the header's would move where the next header is looked for; only files of 8 GiB need it. Some
+    /// Another size than the header's would move where the next header is read; only files of 8 GiB need it. Some
     /// programs write the same size twice.
     fn check_size(&mut self, of_header: u64) -> Result<(), SourceError> {
         match self.size.take() {

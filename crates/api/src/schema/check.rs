@@ -10,7 +10,7 @@ use super::patterns::{LABEL_KEY, LABEL_NAME, LABEL_VALUE, pattern_words};
 use super::rules::{Check, RULES, Rule};
 use super::unknown::join;
 
-/// Problems that are told of one object.
+/// Problems that are reported of one object.
 const PROBLEMS_MAX: usize = 8;
 
 /// The metadata that Knack reads, as the API server checks it; a definition has no schema of it.
@@ -105,7 +105,7 @@ impl Problems {
     }
 
     fn compare(&mut self, schema: &'static Value, value: &Value, path: &str) {
-        // Of a long list that is wrong in the same way.
+        // The bound keeps a long list that is wrong in the same way everywhere from filling the report.
         if self.0.len() >= PROBLEMS_MAX || (value.is_null() && schema["nullable"] == true) {
             return;
         }

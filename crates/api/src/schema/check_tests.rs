@@ -36,7 +36,7 @@ fn what_an_api_server_refuses_is_refused_in_files_with_its_message() {
             .lines()
             .find_map(|line| line.strip_prefix("# expect: "))
             .unwrap();
-        // Of what is not a rule's, the words are the API server's own; the field is the same.
+        // Problems that no rule reports have the API server's own words; the field is the same.
         let own = [
             ": Required value",
             ": Unsupported value",

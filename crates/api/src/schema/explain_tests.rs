@@ -16,7 +16,7 @@ const SOURCES: [&str; 7] = [
     include_str!("../skill_runtime.rs"),
     include_str!("../skill_status.rs"),
 ];
-/// Those of the enums besides.
+/// The sources of the enums that are not in [`SOURCES`].
 const WORDS: [&str; 2] = [include_str!("../activation.rs"), include_str!("../risk.rs")];
 
 /// What the declarations say: of fields by their name in Rust, and of enums.

@@ -66,7 +66,7 @@ fn tidy(schema: &mut Value, name: &str) {
     let Some(object) = schema.as_object_mut() else {
         return;
     };
-    // Those of the derived schema; the table of defaults has the ones that are meant.
+    // The derived schema's default; the table of defaults has the ones that are meant.
     object.remove("default");
     if object
         .get("format")

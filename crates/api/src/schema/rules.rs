@@ -31,11 +31,11 @@ pub struct Rule {
 /// A rule in Rust: whether a value that is there keeps it.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Check {
-    /// Of the value.
+    /// The value passes this function.
     Of(fn(&Value) -> bool),
-    /// Of every key of a mapping.
+    /// Every key of a mapping passes this function.
     Keys(fn(&str) -> bool),
-    /// Of every key of the mapping that a field is.
+    /// Every key of the mapping in this field passes this function.
     KeysOf(&'static str, fn(&str) -> bool),
     /// Every key of a mapping matches.
     KeysMatch(&'static str),

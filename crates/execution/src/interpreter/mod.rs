@@ -28,7 +28,7 @@ pub(crate) use {path_permissions::base_permissions, programs::PROGRAM_DIRECTORIE
 /// An interpreter that a sandbox can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interpreter {
-    /// Its language.
+    /// The language that it runs.
     pub language: Language,
     /// Absolute path to start it by: the real binary, or the one of its virtual environment.
     pub path: PathBuf,
@@ -47,7 +47,7 @@ pub struct FoundInterpreters {
     pub notes: Vec<String>,
 }
 
-/// Where to look, and for whom.
+/// The folders to search, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Search {
     /// Directories in order of preference; those of `PATH`.

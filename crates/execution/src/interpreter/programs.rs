@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::path_permissions::base_permissions;
 
-/// The directories in which runs look for programs, after that of their interpreter.
+/// The directories in which runs search for programs, after that of their interpreter.
 pub(crate) const PROGRAM_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
 /// Where a program is, as runs see it.
@@ -13,13 +13,13 @@ pub(crate) const PROGRAM_DIRECTORIES: [&str; 3] = ["/usr/local/bin", "/usr/bin",
 pub enum ProgramLookup {
     /// Runs find it and may execute it.
     Here(PathBuf),
-    /// It is at this path, where runs do not look or may not execute.
+    /// It is at this path, outside of the directories that runs search, or where they may not execute.
     Closed(PathBuf),
     /// It is nowhere.
     Absent,
 }
 
-/// Looks for a program: where runs do, then along a `PATH`. Blocks.
+/// Searches for a program: in the directories of runs, then along a `PATH`. Blocks.
 pub fn find_program(name: &str, path: &[PathBuf]) -> ProgramLookup {
     let seen = PROGRAM_DIRECTORIES.map(PathBuf::from);
     find_below(name, &seen, path, &base_permissions().execute)
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_counts_where_runs_look_and_may_execute() {
+    fn a_program_counts_where_runs_search_and_may_execute() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         let make = |path: &str, mode: u32| {

@@ -49,7 +49,7 @@ struct Slot {
     ready: VecDeque<Sandbox>,
     /// Whether anyone used it lately.
     wanted: bool,
-    /// When, in uses of the pool; 0: never.
+    /// When a run last used it, in uses of the pool; 0: never.
     used: u64,
 }
 

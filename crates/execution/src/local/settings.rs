@@ -18,7 +18,7 @@ pub struct LocalSettings {
     pub runner: PathBuf,
     /// Where run directories may be, in order of preference. Each must be one that any user can enter.
     pub bases: Vec<PathBuf>,
-    /// Where interpreters are looked for; `None`: as [`Search::of_host`].
+    /// Where interpreters are searched for; `None`: as [`Search::of_host`].
     pub search: Option<Search>,
     /// Bounds of the queue.
     pub queue: QueueSettings,

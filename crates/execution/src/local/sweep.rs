@@ -54,8 +54,8 @@ fn end_uid(runner: &Path, uid: u32) -> bool {
 }
 
 /// Further reads of processes whose environment was empty: some programs of this machine have none.
-const DOUBTFUL_LOOKS: u32 = 5;
-/// Time between such looks; an execve takes less than a millisecond of CPU.
+const DOUBTFUL_CHECKS_MAX: u32 = 5;
+/// Time between such checks; an execve takes less than a millisecond of CPU.
 const DOUBT: Duration = Duration::from_millis(2);
 
 /// Kills every process with this run's work directory in its environment.
@@ -86,7 +86,7 @@ fn end_marked(directory: &Path) -> bool {
                 let _ = kill_process(pid, Signal::KILL);
             }
         }
-        if doubtful && !found && doubts < DOUBTFUL_LOOKS {
+        if doubtful && !found && doubts < DOUBTFUL_CHECKS_MAX {
             doubts += 1;
             std::thread::sleep(DOUBT);
         } else if !found {

@@ -115,7 +115,7 @@ fn authority() -> CertifiedKey<KeyPair> {
     rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap()
 }
 
-/// One that asks these servers, one after the other.
+/// An executor that asks these servers, one after the other.
 fn executor(pair: &CertifiedKey<KeyPair>, ports: Vec<u16>) -> Arc<RemoteExecutor> {
     let client = HubClient::new(HubClientSettings {
         url: "https://localhost:1".to_owned(),
@@ -238,7 +238,8 @@ const AHEAD: &str = concat!(
     r#"{"code":"invalid","message":"m"}"#
 );
 
-/// Of an id that a hub refuses as ahead a caller makes a new one: where an earlier hub may have run it, that must not be.
+/// A caller makes a new id for one that a hub refuses as ahead of its clock; it must not where an earlier hub may have
+/// run the old one.
 #[tokio::test]
 async fn an_id_that_is_ahead_of_the_hubs_clock_is_invalid_unless_it_may_have_run() {
     let (pair, cancel) = (authority(), CancellationToken::new());

@@ -48,8 +48,8 @@ fn borrowed(files: &BTreeMap<String, Vec<u8>>) -> Vec<(&str, &[u8])> {
 }
 
 /// The last line of what a run printed, which is where Python has its error.
-fn last_line(told: &RunResult) -> String {
-    let all = format!("{}\n{}", told.stdout.trim(), told.stderr.trim());
+fn last_line(result: &RunResult) -> String {
+    let all = format!("{}\n{}", result.stdout.trim(), result.stderr.trim());
     all.trim().lines().last().unwrap_or_default().to_owned()
 }
 
@@ -64,17 +64,17 @@ fn outcome(row: &Row, around: &SandboxContent<'_>, packages: &str) -> Result<u64
     let script = format!("skills/{script}");
     let mut argv = vec!["python3", &script];
     argv.extend(words.iter().map(String::as_str));
-    let told = command_in(around, &argv, &borrowed(&files));
-    if told.code != Some(*ends) {
-        return Err(format!("it ended with {:?}: {}", told.code, last_line(&told)));
+    let result = command_in(around, &argv, &borrowed(&files));
+    if result.code != Some(*ends) {
+        return Err(format!("it ended with {:?}: {}", result.code, last_line(&result)));
     }
-    files.extend(told.files);
-    files.insert("stdout.txt".to_owned(), told.stdout.into_bytes());
+    files.extend(result.files);
+    files.insert("stdout.txt".to_owned(), result.stdout.into_bytes());
     let checked = work(packages, &["check", name], &files);
     if checked.code != Some(0) {
         return Err(last_line(&checked));
     }
-    Ok(told.millis)
+    Ok(result.millis)
 }
 
 #[test]

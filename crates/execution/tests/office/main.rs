@@ -26,9 +26,9 @@ use std::time::Instant;
 use sandbox::{RunResult, command, python};
 
 /// One step of the chain below, which ends well or says what was printed.
-fn step(told: &RunResult, name: &str) {
-    println!("office: {name}: {} ms", told.millis);
-    assert_eq!(told.code, Some(0), "{name}: {} {}", told.stdout, told.stderr);
+fn step(result: &RunResult, name: &str) {
+    println!("office: {name}: {} ms", result.millis);
+    assert_eq!(result.code, Some(0), "{name}: {} {}", result.stdout, result.stderr);
 }
 
 const MARKDOWN: &str =
@@ -118,16 +118,16 @@ fn a_spreadsheet_is_calculated_and_slides_become_a_pdf() {
 #[test]
 #[ignore = "needs the image: make test-office"]
 fn scripts_find_python_and_their_private_tmp_from_child_processes() {
-    let told = python(include_str!("script.py"));
-    step(&told, "a script that starts programs");
+    let result = python(include_str!("script.py"));
+    step(&result, "a script that starts programs");
     assert_eq!(
-        told.stdout
+        result.stdout
             .lines()
             .filter(|line| !line.starts_with("convert"))
             .collect::<Vec<_>>(),
         ["True True", "True", "42", "42", "42", "42"],
         "{}",
-        told.stderr
+        result.stderr
     );
 }
 
@@ -172,11 +172,11 @@ fn no_attack_is_open_that_the_table_of_pods_has_closed() {
     for part in names.chunks(names.len().div_ceil(PARTS)) {
         let words = serde_json::to_string(&[&["attacks.py".to_owned(), "--each".to_owned()], part].concat()).unwrap();
         let targets = serde_json::to_string(&targets().to_string()).unwrap();
-        let told = python(&format!(
+        let result = python(&format!(
             "import os, sys\nos.environ['KNACK_TARGETS'] = {targets}\nsys.argv = {words}\n{}",
             program::PROGRAM
         ));
-        let lines = told.stdout.lines().filter_map(|line| line.strip_prefix("EACH "));
+        let lines = result.stdout.lines().filter_map(|line| line.strip_prefix("EACH "));
         let lines = lines.filter_map(|line| line.split_once(' '));
         cells.extend(lines.map(|(name, outcome)| (name.to_owned(), outcome.to_owned())));
     }
@@ -202,10 +202,10 @@ fn no_attack_is_open_that_the_table_of_pods_has_closed() {
 #[test]
 #[ignore = "needs the image: make test-office"]
 fn a_unix_socket_can_be_made_and_neither_bound_nor_connected() {
-    let told = python(include_str!("socket.py"));
+    let result = python(include_str!("socket.py"));
     assert_eq!(
-        told.stdout, "made\nbind EPERM\nconnect EPERM\nabstract EPERM\ninet EPERM\n",
+        result.stdout, "made\nbind EPERM\nconnect EPERM\nabstract EPERM\ninet EPERM\n",
         "{}",
-        told.stderr
+        result.stderr
     );
 }

@@ -189,14 +189,14 @@ impl Runner {
     /// Reads up to the result, and lets the runner end.
     fn finish(&mut self) -> RunResult {
         let mut stdout = self.child.stdout.take().unwrap();
-        let (mut told, mut decoder, mut buffer) = (RunResult::default(), Decoder::new(), vec![0; 1 << 16]);
-        while told.code.is_none() {
+        let (mut reported, mut decoder, mut buffer) = (RunResult::default(), Decoder::new(), vec![0; 1 << 16]);
+        while reported.code.is_none() {
             let count = stdout.read(&mut buffer).unwrap();
-            assert_ne!(count, 0, "the runner has ended: {}", told.stderr);
+            assert_ne!(count, 0, "the runner has ended: {}", reported.stderr);
             decoder.push(&buffer[..count]);
             while let Some(line) = decoder.next_line() {
                 match self.link.read(line.unwrap()) {
-                    Incoming::Frame(frame) => take(frame, &mut told),
+                    Incoming::Frame(frame) => take(frame, &mut reported),
                     Incoming::Unproven(_) => {}
                     other => panic!("{other:?}"),
                 }
@@ -204,25 +204,25 @@ impl Runner {
         }
         self.send(&ToRunner::Ack);
         assert!(self.child.wait().unwrap().success());
-        told
+        reported
     }
 }
 
-fn take(frame: FromRunner, told: &mut RunResult) {
+fn take(frame: FromRunner, reported: &mut RunResult) {
     match frame {
         FromRunner::Output(output) => {
             let text = String::from_utf8_lossy(&output.data.0).into_owned();
             match output.stream {
-                OutputStream::Stdout => told.stdout += &text,
-                OutputStream::Stderr => told.stderr += &text,
+                OutputStream::Stdout => reported.stdout += &text,
+                OutputStream::Stderr => reported.stderr += &text,
             }
         }
-        FromRunner::File(piece) => told.files.entry(piece.path).or_default().extend(&piece.data.0),
+        FromRunner::File(piece) => reported.files.entry(piece.path).or_default().extend(&piece.data.0),
         FromRunner::Result(result) => {
-            told.millis = result.wall_us / 1000;
+            reported.millis = result.wall_us / 1000;
             match result.exit {
-                Exit::Code { code } => told.code = Some(code),
-                other => panic!("{other:?}: {} {}", told.stdout, told.stderr),
+                Exit::Code { code } => reported.code = Some(code),
+                other => panic!("{other:?}: {} {}", reported.stdout, reported.stderr),
             }
             let locks = result.locks.unwrap();
             assert!(locks.seccomp && locks.landlock_abi > 0, "{locks:?}");

@@ -67,7 +67,8 @@ fn add(credential: &mut Vec<u8>, part: &[u8]) {
 #[derive(Debug, Clone)]
 pub(crate) struct CheckedAccount(pub String);
 
-/// Whose limits a request counts against: the account of a checked client, whatever keys it sends beside its token; else the caller.
+/// The caller against whose limits a request counts: the account of a checked client, whatever keys it sends beside its
+/// token; else the caller.
 pub fn counted(secret: &HistorySecret, parts: &Parts) -> Caller {
     of_account(secret, parts).unwrap_or_else(|| identify(secret, &parts.headers, &parts.uri))
 }

@@ -30,7 +30,7 @@ const SCARCE_DIVISOR: usize = 4;
 /// The catalog of a client.
 #[derive(Debug, Clone)]
 pub struct ServedCatalog {
-    /// Its skills.
+    /// The skills that the client is served.
     pub catalog: Arc<LiveCatalog>,
     /// Runs programs, with the skills that it sees.
     pub executor: Arc<dyn Executor>,

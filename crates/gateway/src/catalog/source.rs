@@ -105,7 +105,7 @@ pub fn no_packages(_: &Skill) -> Packages {
 /// How bad a report is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReportLevel {
-    /// It is served; something about it deserves a look.
+    /// It is served; something about it deserves attention.
     Warning,
     /// It is not served as written.
     Error,

@@ -52,14 +52,14 @@ pub fn without_unusable_variables() {
     if unusable.is_empty() {
         return;
     }
-    // One that is empty is as good as absent.
-    let told: Vec<&str> = unusable
+    // An empty variable counts as absent.
+    let names: Vec<&str> = unusable
         .iter()
         .copied()
         .filter(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
         .collect();
     let mut again = Command::new(program);
-    again.args(env::args_os().skip(1)).env(LEFT_OUT, told.join(","));
+    again.args(env::args_os().skip(1)).env(LEFT_OUT, names.join(","));
     for name in unusable {
         again.env_remove(name);
     }
@@ -69,9 +69,9 @@ pub fn without_unusable_variables() {
 
 /// Warns of what [`without_unusable_variables`] has left out.
 pub(super) fn warn_of_ignored() {
-    let told = env::var(LEFT_OUT).unwrap_or_default();
+    let names = env::var(LEFT_OUT).unwrap_or_default();
     for (name, why, _) in &CHECKS {
-        if told.split(',').any(|one| one == *name) {
+        if names.split(',').any(|one| one == *name) {
             tracing::warn!("{name} cannot be used and is ignored: {why}");
         }
     }

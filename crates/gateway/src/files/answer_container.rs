@@ -38,7 +38,7 @@ pub(crate) struct AnswerContainer {
 pub(crate) struct ContainerContext<'a> {
     /// The request.
     pub(crate) fields: &'a RequestFields,
-    /// Its plan.
+    /// The request's plan.
     pub plan: &'a Plan,
     /// The injected plan.
     pub(crate) injection: &'a Injection,
@@ -55,7 +55,7 @@ pub(crate) struct ContainerContext<'a> {
 }
 
 /// The container of an answer; `None`: it shows none of Knack's. `named`: the one that the request names. Errors (503, 507): none
-/// can be opened, and the files of the runs would be nowhere that the client looks.
+/// can be opened, and the files of the runs would not be where the client reads.
 pub(crate) async fn of(
     gateway: &Gateway,
     asked: &ContainerContext<'_>,

@@ -86,7 +86,7 @@ struct KeptFile {
 /// A file that a run made, as the Files API has it.
 #[derive(Debug, Clone)]
 pub struct MadeFile {
-    /// Its id.
+    /// The file's id.
     pub id: String,
     /// The file.
     pub entry: FileEntry,
@@ -94,7 +94,7 @@ pub struct MadeFile {
     pub response: String,
     /// When its response was made; it is kept for [`FILES_KEPT`] from then on.
     pub(crate) made_at: Timestamp,
-    /// Where it is.
+    /// The place of its content.
     pub stored: StoredContent,
 }
 

@@ -15,8 +15,8 @@ const PREFIX: &str = "knack-files-";
 const LOCK: &str = "lock";
 /// The folder's name until its lock is held, so that no other process takes it for an abandoned one.
 const LOCK_BEFORE: &str = "lock.new";
-/// Folders that one start looks at: a machine with more of them has another problem, and a start must not take long.
-const LOOKED_AT_MAX: usize = 1024;
+/// Folders that one start checks: a machine with more of them has another problem, and a start must not take long.
+const CHECKED_MAX: usize = 1024;
 
 /// A fresh temporary folder, removed with it.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Temporary {
         Ok(Self { folder, _lock: lock })
     }
 
-    /// Where it is.
+    /// The folder's path.
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -62,7 +62,7 @@ fn stale(parent: &Path, user: u32) -> Vec<PathBuf> {
         .filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     let is_of_user = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == user);
     let free = |path: &PathBuf| File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
-    ours.take(LOOKED_AT_MAX)
+    ours.take(CHECKED_MAX)
         .map(|entry| entry.path())
         .filter(is_of_user)
         .filter(free)

@@ -40,7 +40,8 @@ impl RequestId {
         self.0.is_reported.load(Ordering::Relaxed)
     }
 
-    /// That of the request with these extensions. A request that did not come through the router has none, and gets one.
+    /// The id of the request with these extensions. A request that did not come through the router has none, and gets
+    /// one.
     pub fn find(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_else(Self::now)
     }

@@ -15,7 +15,7 @@ use super::exchange::coding;
 use crate::http_server::budget::{BodyError, HeldBody, Holding};
 use crate::http_server::fault::body_fault;
 
-/// Bytes that are decoded before the bounds are looked at again.
+/// Bytes that are decoded before the bounds are checked again.
 const PIECE_BYTES: usize = 64 << 10;
 /// Largest window of zstd, which a decoder has to hold: the most that a sender may use over HTTP (RFC 9659).
 const ZSTD_WINDOW_BYTES: u64 = 8 << 20;

@@ -216,7 +216,7 @@ impl HiddenTurnLookup {
         self.keep(gateway, opening, turn, saved);
     }
 
-    /// Notes a round of a loop that still runs. Other replicas are told once it is over: until then providers list it
+    /// Notes a round of a loop that still runs. It is published to other replicas once it is over: until then providers list it
     /// nowhere, and most answers have no further round.
     pub(crate) fn note(&self, gateway: &Gateway, format: Format, mut note: RoundNote) {
         let is_over = note.is_over;

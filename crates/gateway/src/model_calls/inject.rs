@@ -147,7 +147,8 @@ const MATERIALS_MAX: usize = 16;
 /// text of a large catalog is long.
 #[derive(Debug, Default)]
 pub struct Materials {
-    /// Those of the last catalogs, the newest at the end. A catalog is recognised by the allocation of its text, which is kept for that.
+    /// The material of the last catalogs, the newest at the end. A catalog is recognised by the allocation of its text,
+    /// which is kept for that.
     last: Mutex<Vec<(Arc<str>, Arc<Material>)>>,
 }
 

@@ -19,7 +19,7 @@ const MARKS_MAX: usize = 8;
 pub(crate) struct HopMark(HeaderValue);
 
 impl HopMark {
-    /// Another one for each gateway: it is not told from which machine a mark is.
+    /// A different value for each gateway, so that a mark does not reveal its machine.
     pub(super) fn random() -> Self {
         let id = uuid::Uuid::new_v4().simple().to_string();
         Self(HeaderValue::try_from(id).unwrap_or_else(|_| HeaderValue::from_static("gateway")))

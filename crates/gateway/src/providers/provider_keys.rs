@@ -11,7 +11,7 @@ use super::provider::Api;
 use super::upstream::Upstreams;
 
 /// How often the files are read: the kubelet itself needs up to a minute to bring a changed Secret into the pod.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The keys of a folder, one file per API. An API without a file has none.
 ///
@@ -39,7 +39,7 @@ pub(crate) async fn read(folder: &Path) -> anyhow::Result<BTreeMap<Api, HeaderVa
 pub(crate) async fn follow(folder: PathBuf, upstreams: Upstreams) {
     let mut logged = None;
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
         match read(&folder).await {
             Ok(keys) => {
                 logged = None;

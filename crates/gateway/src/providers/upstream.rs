@@ -37,7 +37,7 @@ pub struct Upstreams {
     scope: KeyScope,
     /// APIs whose address was configured and cannot be read: nothing is sent for them.
     unreadable: Arc<BTreeSet<Api>>,
-    /// APIs whose upstream is another gateway of Knack: it is told that this one has injected the skills.
+    /// APIs whose upstream is another gateway of Knack: a header says that this one has injected the skills.
     knack: Arc<BTreeSet<Api>>,
     /// By which it knows its own requests.
     pub(crate) mark: HopMark,

@@ -77,7 +77,7 @@ mod tests {
         assert_eq!(running.as_mut().now_or_never(), None);
         assert!(!all.cancel(&[8; 32]));
         assert_eq!(running.as_mut().now_or_never(), None);
-        // Another one of the same key is served, and takes nothing from the first.
+        // A second request with the same key is served, and takes nothing from the first.
         assert_eq!(all.run(Some(own), ready(1)).now_or_never(), Some(Some(1)));
         assert!(all.cancel(&own));
         assert_eq!(running.as_mut().now_or_never(), Some(None));

@@ -83,7 +83,8 @@ impl Link {
             match line {
                 KeptLine::Hello(hello) => self.begin(hello.secret),
                 KeptLine::Kept(value) => match (value.cancels().copied(), &mut listing) {
-                    // One that was kept before is of a request that has ended; its client may use the id again.
+                    // A cancellation that was kept before is of a request that has ended; its client may use the id
+                    // again.
                     (Some(_), Some(_)) => {}
                     (Some(request), None) => {
                         replicas.cancellations.cancel(&request.0);

@@ -161,11 +161,11 @@ impl Replicas {
         }
         let path = KeptValue::cancellation(KeptKey(client), KeptKey(request)).path(&self.runtime);
         let path = &path;
-        let told = self.at_owner(|at| async move {
+        let call = self.at_owner(|at| async move {
             let at = at.as_ref().map(|at| at.as_str());
             self.hub.put_bytes_at(at, path, Bytes::new()).await
         });
-        let why = match tokio::time::timeout(CANCEL_TIMEOUT, told).await {
+        let why = match tokio::time::timeout(CANCEL_TIMEOUT, call).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),

@@ -33,7 +33,7 @@ pub struct Direct<'a> {
     pub plan: &'a Arc<Plan>,
     /// Runs programs.
     pub executor: &'a Arc<dyn Executor>,
-    /// Of the request, for its trace.
+    /// The headers of the request, for its trace.
     pub headers: &'a HeaderMap,
     /// The request's id, which its answer, the log and `knack trace` have.
     pub request_id: RequestId,

@@ -62,7 +62,7 @@ struct PendingReports {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PendingLine {
     caller: Owner,
-    /// Its JSON.
+    /// The line's JSON.
     text: String,
 }
 

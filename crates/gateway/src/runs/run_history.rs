@@ -41,11 +41,11 @@ pub struct RunNote {
     pub request_id: String,
     /// The arguments as JSON.
     pub input: String,
-    /// Its output.
+    /// The run's output.
     pub output: Option<String>,
     /// Why it failed.
     pub error: Option<String>,
-    /// Its state.
+    /// The run's state.
     pub status: ExecutionStatus,
     /// From its beginning to its end.
     pub(crate) duration: Option<Duration>,
@@ -58,8 +58,8 @@ const HIDDEN: &str = "[granted value]";
 /// A shorter granted value is no secret, and hiding it would make a text unreadable.
 const HIDDEN_MIN_BYTES: usize = 4;
 
-/// Times after which a run is looked at until it has started, the last one again and again: most runs have ended by then.
-const LOOKS: [Duration; 3] = [
+/// Pauses between polls of a run that has not started, the last one again and again: most runs have ended by then.
+const POLL_PAUSES: [Duration; 3] = [
     Duration::from_millis(20),
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -99,7 +99,7 @@ impl EarlyEnd {
     }
 }
 
-/// Why the runs of one request end early. Set before they are dropped; one that was not told is [`EarlyEnd::Left`].
+/// Why the runs of one request end early. Set before they are dropped; the default is [`EarlyEnd::Left`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EarlyEnds(Arc<OnceLock<EarlyEnd>>);
 
@@ -109,7 +109,7 @@ impl EarlyEnds {
         let _ = self.0.set(end);
     }
 
-    /// Why.
+    /// The reason that was set.
     pub(crate) fn get(&self) -> EarlyEnd {
         self.0.get().copied().unwrap_or_default()
     }
@@ -201,8 +201,8 @@ pub(crate) async fn execute(
     };
     let (caller, id): (String, ExecutionId) = (request.caller.clone(), request.id);
     let mut run = executor.execute(request, cancel);
-    let last = LOOKS.last().copied().unwrap_or_default();
-    for wait in LOOKS.into_iter().chain(std::iter::repeat(last)) {
+    let last = POLL_PAUSES.last().copied().unwrap_or_default();
+    for wait in POLL_PAUSES.into_iter().chain(std::iter::repeat(last)) {
         if let Ok(result) = tokio::time::timeout(wait, &mut run).await {
             return result;
         }

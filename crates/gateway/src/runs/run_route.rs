@@ -350,9 +350,9 @@ impl AnswerReader {
             let piece = self.pieces.next().await;
             let is_broken = matches!(piece, Some(Err(_)));
             let piece = piece.and_then(Result::ok);
-            let (told, ended) = self.take(piece.as_deref(), is_broken);
-            if ended || !told.is_empty() {
-                return (frames(&told), ended);
+            let (reported, ended) = self.take(piece.as_deref(), is_broken);
+            if ended || !reported.is_empty() {
+                return (frames(&reported), ended);
             }
             if piece.is_some_and(|piece| piece.starts_with(b":")) {
                 return (Bytes::from_static(HEARTBEAT), false);
@@ -364,8 +364,8 @@ impl AnswerReader {
     fn take(&mut self, piece: Option<&[u8]>, is_broken: bool) -> (Vec<RunEvent>, bool) {
         let mut events = Vec::new();
         let is_too_large = piece.is_some_and(|piece| self.decoder.push(piece, &mut events).is_err());
-        let mut told = Vec::new();
-        let mut read = events.iter().try_for_each(|event| self.tell(event, &mut told));
+        let mut reported = Vec::new();
+        let mut read = events.iter().try_for_each(|event| self.report(event, &mut reported));
         if is_too_large {
             read = read.and(Err(EndKind::Fault(TOO_LARGE.to_owned())));
         }
@@ -376,17 +376,17 @@ impl AnswerReader {
             } else {
                 RunEnd::Failed
             };
-            told.extend(end_run(end));
+            reported.extend(end_run(end));
         }
         if let Err(end) = read {
             self.reading.set(RunAnswer::Failed(end));
         }
-        (told, ended)
+        (reported, ended)
     }
 
-    /// Adds the run events of one event of the model to `told`. Error: how the request ends, since the event is an error or none of
+    /// Adds the run events of one event of the model to `reported`. Error: how the request ends, since the event is an error or none of
     /// the format.
-    fn tell(&self, event: &SseEvent, told: &mut Vec<RunEvent>) -> Result<(), EndKind> {
+    fn report(&self, event: &SseEvent, reported: &mut Vec<RunEvent>) -> Result<(), EndKind> {
         let Ok(chunk) = serde_json::from_slice::<Value>(&event.data) else {
             return if event.data == "[DONE]" {
                 Ok(())
@@ -399,7 +399,7 @@ impl AnswerReader {
         }
         let choice = &chunk["choices"][0];
         if let Some(text) = choice["delta"]["content"].as_str().filter(|text| !text.is_empty()) {
-            told.push(run_token(text));
+            reported.push(run_token(text));
         }
         if choice["finish_reason"].is_string() {
             self.reading.set(RunAnswer::Whole);

@@ -1,4 +1,4 @@
-//! Runs of skills for users: what a gateway allows, and what tells a request to a model that it is one.
+//! Runs of skills for users: what a gateway allows, and what marks a request to a model as one.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};

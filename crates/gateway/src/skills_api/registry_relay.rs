@@ -40,9 +40,9 @@ use crate::state::Gateway;
 /// How long the answer to a change waits until the catalog has it, so that the client's next request finds the skill. What
 /// takes longer, on a cluster with much to do, is found by a later one.
 const SHOWN_WITHIN: Duration = Duration::from_secs(2);
-/// How often the catalog is looked at meanwhile.
+/// How often the catalog is polled meanwhile.
 const SHOWN_CHECK: Duration = Duration::from_millis(50);
-/// Of the SDKs of OpenAI and Anthropic, which repeat a 503.
+/// The header that keeps the SDKs of OpenAI and Anthropic from repeating a 503.
 const NO_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 /// Longest pause between two parts of an answer: the registry reads files of a skill at once.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
@@ -185,7 +185,7 @@ impl Relay {
         response
     }
 
-    /// Waits until the catalog has a change, within a bound; where it is not known what to look for, until the catalog is another one
+    /// Waits until the catalog has a change, within a bound; where it is not known which change, until the catalog is another one
     /// than `before`.
     async fn shown(&self, change: Option<&Change>, before: &Snapshot) {
         // What was there before does not say that there is a new version of it.

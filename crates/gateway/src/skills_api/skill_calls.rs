@@ -54,8 +54,9 @@ impl SkillPaces {
         },
     };
 
-    /// Of a gateway, of which the registry of the cluster takes 4 changes at once, 30 in a row and one a second, as many fetches,
-    /// and 64 reads at once and 100 a second: at most half of that, so that no caller uses up what all of them have.
+    /// The paces of a gateway that relays to the registry of a cluster. That takes from one gateway 4 changes at once,
+    /// 30 in a row and one a second, as many fetches, and 64 reads at once and 100 a second: at most half of that, so
+    /// that no caller uses up what all of them have.
     pub(crate) const RELAYED: Self = Self {
         reads: Pace {
             at_once: 16,

@@ -47,9 +47,9 @@ pub(crate) fn lacks_credential(uploads: &dyn Uploads, request: &Request) -> bool
 /// The refusal of a body, in the shape of the Skills API that was asked; of a path that none of them has, in the `format` of
 /// the model API.
 pub(crate) fn refused(parts: &Parts, error: BodyError, format: Format) -> Response {
-    let told = body_fault(error);
+    let cause = body_fault(error);
     let Some(call) = route(&parts.method, parts.uri.path(), parts.uri.query(), &parts.headers) else {
-        return fault(&told, format);
+        return fault(&cause, format);
     };
     let (denial, after) = match error {
         BodyError::TooLarge => (Denial::TooLarge, None),
@@ -57,5 +57,5 @@ pub(crate) fn refused(parts: &Parts, error: BodyError, format: Format) -> Respon
         BodyError::Late => (Denial::Late, None),
         BodyError::Broken => (Denial::Invalid, None),
     };
-    deny(&call, denial, told.message, after, &RequestId::of(&parts.extensions)).map(Body::from)
+    deny(&call, denial, cause.message, after, &RequestId::of(&parts.extensions)).map(Body::from)
 }

@@ -7,9 +7,9 @@ use knack_wire::ToolCall;
 /// A call of one request. The tokens of a round are those of its calls only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallId {
-    /// Its round.
+    /// The round that the call is in.
     pub round: u32,
-    /// Its token.
+    /// The call's token.
     pub token: u32,
 }
 

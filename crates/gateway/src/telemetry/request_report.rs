@@ -16,7 +16,7 @@ const NAMES_MAX: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestReport {
-    /// Of `x-knack-request-id`, the log, the spans and the exemplars.
+    /// The request's id, as in `x-knack-request-id`, the log, the spans and the exemplars.
     pub request_id: String,
     /// When its head came in: RFC 3339, UTC. It becomes text on demand.
     #[serde(serialize_with = "in_milliseconds")]

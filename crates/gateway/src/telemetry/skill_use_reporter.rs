@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::skill_metrics::SkillMetrics;
 
-/// How often: as often as Prometheus usually looks.
+/// How often: as often as Prometheus usually scrapes.
 const EVERY: Duration = Duration::from_secs(15);
 /// How often the gateway retries at a hub that does not accept reports. Such a hub is of an earlier release, and nothing announces
 /// its upgrade. Uses that are counted until then are reported after it.
@@ -119,14 +119,14 @@ mod tests {
     async fn hub_that_takes_no_reports_is_asked_seldom_and_gets_all_once_it_does() {
         let (counts, ended, begun) = (SkillMetrics::default(), CancellationToken::new(), Instant::now());
         let upgraded = Duration::from_mins(25);
-        let (asked, told) = (RefCell::new(Vec::new()), RefCell::new(0));
+        let (asked, total) = (RefCell::new(Vec::new()), RefCell::new(0));
         let hub = |post: UsesPost| {
             asked.borrow_mut().push(begun.elapsed().as_secs());
             std::future::ready(if begun.elapsed() < upgraded {
                 let text = "no such endpoint of the hub";
                 Err(HubError::Refused(HubRefusal::new(RefusalCode::NotFound, text)))
             } else {
-                *told.borrow_mut() += post.uses.iter().map(|line| line.ran).sum::<u32>();
+                *total.borrow_mut() += post.uses.iter().map(|line| line.ran).sum::<u32>();
                 Ok(())
             })
         };
@@ -151,6 +151,6 @@ mod tests {
             [15, 615, 1215, 1815, 1875],
             "seldom, and as usual once it takes them"
         );
-        assert_eq!(told.into_inner(), 3);
+        assert_eq!(total.into_inner(), 3);
     }
 }

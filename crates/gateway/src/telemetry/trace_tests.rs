@@ -41,7 +41,7 @@ impl SpanCollector {
     }
 
     /// `name parent=… error=…`, in order of their ends.
-    fn told(&self) -> Vec<String> {
+    fn reports(&self) -> Vec<String> {
         let spans = &self.spans.lock().unwrap().1;
         spans.iter().map(line).collect()
     }
@@ -119,7 +119,7 @@ async fn a_call_by_itself_is_below_the_span_of_its_sender() {
     headers.insert(TRACEPARENT, HeaderValue::from_static(PARENT));
     drop(CallTrace::begin(&tracer, &headers, &call()));
     assert_eq!(
-        kept.told(),
+        kept.reports(),
         [
             "1 execute_tool run_code under 0",
             "2 execute_tool run_code under 255 cancelled",
@@ -178,7 +178,7 @@ async fn two_rounds_and_a_run_between_them_are_one_trace() {
     trace.end(&EndKind::Answer, false);
     trace.finish(&log(), None);
     assert_eq!(
-        kept.told(),
+        kept.reports(),
         [
             "3 execute_tool run_code under 1 e1",
             "2 chat m under 1 a1",
@@ -253,7 +253,7 @@ async fn the_end_of_a_round_is_exported() {
         send(&mut trace, 1);
         story(&mut trace);
         trace.finish(&log(), None);
-        let mut told = kept.told();
+        let mut reports = kept.reports();
         // What the last round ended with is the answer's too, after a head that says success.
         let why = expected
             .last()
@@ -261,8 +261,8 @@ async fn the_end_of_a_round_is_exported() {
         let why = why
             .and_then(|line| line.strip_prefix("chat m under 1"))
             .unwrap_or_default();
-        assert_eq!(told.pop(), Some(format!("1 POST /v1/chat/completions under 0{why}")));
-        assert_eq!(told, expected);
+        assert_eq!(reports.pop(), Some(format!("1 POST /v1/chat/completions under 0{why}")));
+        assert_eq!(reports, expected);
         let kept = SpanCollector::new(true);
         let mut trace = begin(Some(&kept), None);
         send(&mut trace, 1);
@@ -271,7 +271,7 @@ async fn the_end_of_a_round_is_exported() {
         trace.finish(&refused, None);
         // A status of an error says it, and a client's own mistake is no failure of the server.
         assert_eq!(
-            kept.told().pop().as_deref(),
+            kept.reports().pop().as_deref(),
             Some("1 POST /v1/chat/completions under 0")
         );
     }
@@ -293,7 +293,7 @@ async fn a_round_that_is_over_is_not_cancelled_with_the_run_that_it_asked_for() 
         });
         trace.finish(&log(), Some(&dropped));
         assert_eq!(
-            kept.told(),
+            kept.reports(),
             [
                 "2 chat m under 1 a1".to_owned(),
                 "3 execute_tool run_code under 1 e1 cancelled".to_owned(),
@@ -313,7 +313,7 @@ async fn a_deadline_during_a_run_is_the_servers_and_not_the_providers() {
     trace.end(&EndKind::Fault(String::new()), true);
     trace.finish(&log(), None);
     assert_eq!(
-        kept.told(),
+        kept.reports(),
         ["2 chat m under 1", "1 POST /v1/chat/completions under 0 timeout"]
     );
 }
@@ -339,7 +339,7 @@ async fn a_run_of_a_skill_is_the_span_of_the_path_that_its_client_called() {
     });
     let mut trace = RequestTrace::begin(&tracer, &route, &head, Instant::now());
     trace.finish(&log(), None);
-    assert_eq!(kept.told(), ["1 POST /api/v1/skills/{name}/run under 0"]);
+    assert_eq!(kept.reports(), ["1 POST /api/v1/skills/{name}/run under 0"]);
     let text = format!("{:?}", kept.spans.lock().unwrap().1);
     assert!(
         text.contains("/api/v1/skills/adder/run") && !text.contains("/v1/chat/completions"),
@@ -356,7 +356,7 @@ async fn a_client_that_leaves_cancels_what_is_open() {
     trace.finish(&log(), Some(&Failure::Cancelled));
     trace.finish(&log(), Some(&Failure::Cancelled));
     assert_eq!(
-        kept.told(),
+        kept.reports(),
         [
             "3 execute_tool run_code under 1 cancelled",
             "2 chat m under 1 cancelled",
@@ -379,7 +379,7 @@ async fn a_trace_that_is_not_sampled_is_passed_on_and_not_exported() {
     trace.call(&call()).end(&CallFacts::default());
     trace.end(&EndKind::Answer, false);
     trace.finish(&log(), None);
-    assert!(kept.told().is_empty());
+    assert!(kept.reports().is_empty());
 }
 
 #[tokio::test]

@@ -240,8 +240,8 @@ impl HubClient {
         self.done(request.body(body)).await
     }
 
-    /// Another one's request, sent as this caller's: with its token and `headers`, to which the caller's own credential must
-    /// not belong. The answer is passed back as it comes, refusals included.
+    /// Sends the request of another client with this caller's token and `headers`, to which the caller's own credential
+    /// must not belong. The answer is passed back as it comes, refusals included.
     ///
     /// Errors: no connection, or no answer began within 130 s.
     pub async fn relay(

@@ -25,7 +25,7 @@ const OF_CLIENT: [&str; 5] = [
     "local_shell_call",
     "computer_call",
 ];
-/// Those that are called by name, whose outputs have one form.
+/// The types of calls that have a name, whose outputs have one form.
 const NAMED: [&str; 2] = ["function_call", "custom_tool_call"];
 
 pub(super) const RULES: &[Rule] = &[

@@ -30,7 +30,7 @@ pub struct NodePackage {
     pub location: String,
     /// Its name at the index.
     pub name: String,
-    /// Its version.
+    /// The package's version.
     pub version: String,
     /// Its file below the address of an index: `@s/b/-/b-1.0.0.tgz`.
     pub file: String,

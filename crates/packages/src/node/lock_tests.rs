@@ -120,11 +120,11 @@ fn what_is_not_installed_as_it_says_is_refused_by_name() {
         ("packages/own", json!({}), "the location"),
         ("node_modules/.bin", json!({}), "the location"),
     ] {
-        let told = read(&json!({"node_modules/good": entry(&json!({})), location: entry(&changes)})).unwrap_err();
+        let message = read(&json!({"node_modules/good": entry(&json!({})), location: entry(&changes)})).unwrap_err();
         let begin = format!("package-lock.json: packages[{location:?}]: ");
         assert!(
-            told[0].starts_with(&begin) && told[0].contains(part),
-            "{part} in {told:?}"
+            message[0].starts_with(&begin) && message[0].contains(part),
+            "{part} in {message:?}"
         );
     }
 }
@@ -153,9 +153,9 @@ fn a_file_that_is_no_lock_is_refused() {
             "workspaces are not installed",
         ),
     ] {
-        let told = NodeLock::read(text.as_bytes()).unwrap_err();
-        assert!(told[0].text.contains(part), "{text}: {told:?}");
-        assert!(told[0].is_error());
+        let message = NodeLock::read(text.as_bytes()).unwrap_err();
+        assert!(message[0].text.contains(part), "{text}: {message:?}");
+        assert!(message[0].is_error());
     }
 }
 

@@ -69,7 +69,7 @@ impl Status {
 pub struct ExecutedSkill {
     /// The id of its row in the API.
     pub id: String,
-    /// Its name.
+    /// The skill's name.
     pub name: String,
     /// The skill's own version.
     pub version: Option<String>,
@@ -104,7 +104,7 @@ pub struct Execution {
     /// Whether input, output or error are cut.
     #[serde(default)]
     pub truncated: bool,
-    /// Its state.
+    /// The state of the execution.
     pub status: Status,
     /// Why it failed.
     pub error: Option<String>,

@@ -58,7 +58,7 @@ pub struct Identity {
 pub struct Progress {
     /// The status.
     pub status: Status,
-    /// Its output.
+    /// The run's output.
     pub output: Option<String>,
     /// Why it failed.
     pub error: Option<String>,

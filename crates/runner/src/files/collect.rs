@@ -129,7 +129,7 @@ fn report_summary(sink: &mut dyn Sink, kind: FileErrorKind, message: String) {
 
 type Refusal = (FileErrorKind, String);
 
-/// Looks at one entry that is not a directory.
+/// Takes one entry that is not a directory.
 fn one(
     parent: &OwnedFd,
     name: &CStr,

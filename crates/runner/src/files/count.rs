@@ -6,7 +6,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, Stat};
 
 use super::folders::{DIRECTORY, RunFolders};
 
-/// The deepest directory that is looked into; each level holds one descriptor. Nothing honest is a tenth as deep.
+/// The deepest directory that is read; each level holds one descriptor. Nothing honest is a tenth as deep.
 const MAX_DEPTH: usize = 128;
 
 /// The counts.
@@ -16,7 +16,7 @@ pub(crate) struct Count {
     pub(crate) files: u64,
     /// Blocks on disk, in bytes; holes in sparse files count nothing.
     pub(crate) bytes: u64,
-    /// There is something that cannot be looked into: too deep, or its owner has hidden it.
+    /// There is something that cannot be read: too deep, or its owner has hidden it.
     pub(crate) is_hidden: bool,
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn blocks(stat: &Stat) -> u64 {
     u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512)
 }
 
-/// Counts the work directory, until one of the limits is passed: so the limits bound what a look costs.
+/// Counts the work directory, until one of the limits is passed: so the limits bound what a count costs.
 pub(crate) fn count(folders: &RunFolders, max_files: u64, max_bytes: u64) -> Count {
     let mut total = Count::default();
     let Some(top) = folders.open_work().ok().and_then(|top| Dir::new(top).ok()) else {
@@ -58,7 +58,7 @@ pub(crate) fn count(folders: &RunFolders, max_files: u64, max_bytes: u64) -> Cou
             continue;
         }
         match open_entry(directory, entry.file_name()) {
-            // It went away under the look.
+            // It was removed during the count.
             Err(rustix::io::Errno::NOENT) => {}
             Err(_) => total.is_hidden = true,
             Ok((stat, inside)) => {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_looked_into_is_over_any_limit() {
+    fn what_cannot_be_read_is_over_any_limit() {
         let (_directory, folders) = folders();
         fs::create_dir_all(folders.work_path.join(["d"; MAX_DEPTH + 1].join("/"))).unwrap();
         assert!(count(&folders, 1000, u64::MAX).is_over(1000, u64::MAX));
@@ -124,7 +124,7 @@ mod tests {
         let hidden = folders.work_path.join("hidden");
         fs::create_dir(&hidden).unwrap();
         fs::set_permissions(&hidden, fs::Permissions::from_mode(0o300)).unwrap();
-        // Root looks everywhere.
+        // Root can read everything.
         assert_eq!(
             count(&folders, 10, u64::MAX).is_hidden,
             !rustix::process::geteuid().is_root()
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_ends_at_the_limit() {
+    fn a_count_ends_at_the_limit() {
         let (_directory, folders) = folders();
         for index in 0..500 {
             fs::create_dir(folders.work_path.join(index.to_string())).unwrap();

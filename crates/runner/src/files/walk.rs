@@ -19,7 +19,7 @@ pub(crate) enum WalkEntry<'a> {
     Leaf {
         /// The directory that holds it.
         parent: &'a OwnedFd,
-        /// Its name there.
+        /// The name in that directory.
         name: &'a CStr,
         /// Metadata of the entry itself, not of what a link points to.
         stat: &'a Stat,

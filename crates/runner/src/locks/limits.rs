@@ -31,7 +31,7 @@ const OPEN_FILES: u64 = 256;
 const OUTPUT_BYTES: u64 = 1_000_000;
 /// Bytes of the files in one answer, all together.
 const RESULT_BYTES: u64 = 4 << 20;
-/// Ten times what a person looks through.
+/// Ten times what a person reads.
 const RESULT_FILES: u64 = 200;
 
 /// The CPU time of an interpreter before its program comes; start-up takes 0.02 to 0.2 s. A hard limit cannot be raised

@@ -89,7 +89,7 @@ impl LandlockReached {
             LandlockStatus::NotEnabled | LandlockStatus::NotImplemented => 0,
         };
         let state = match status.ruleset {
-            // Of an older ABI less was asked for.
+            // With an older ABI less was asked for, so "fully" is not all.
             RulesetStatus::FullyEnforced if abi < ABI_SCOPES => LandlockState::PartiallyEnforced,
             RulesetStatus::FullyEnforced => LandlockState::FullyEnforced,
             RulesetStatus::PartiallyEnforced => LandlockState::PartiallyEnforced,

@@ -2,7 +2,7 @@
 //!
 //! A process that dies of SIGKILL makes no more children: the kernel looks for a pending kill under the lock under which
 //! it adds the child. So one `kill(-1)` ends any number of processes at one moment, and a walk over the children misses
-//! only those that were born between its look and its kill.
+//! only those that were born between its scan and its kill.
 
 use std::time::{Duration, Instant};
 

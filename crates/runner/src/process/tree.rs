@@ -12,7 +12,7 @@ use rustix::fs::FileType;
 
 use crate::files::blocks;
 
-/// Text of `maps` that one look reads, of all processes together. The kernel writes it in about 50 ms. A process has at
+/// Text of `maps` that one scan reads, of all processes together. The kernel writes it in about 50 ms. A process has at
 /// most 65,530 mappings (4 MiB); sixty interpreters with their libraries have half of this.
 const MAPS_BYTES: u64 = 8 << 20;
 /// Descriptors in transit through socket pairs that a run may have. `multiprocessing` sends one at a time.
@@ -56,15 +56,15 @@ pub(crate) fn sample() -> Sample {
 /// `folder`.
 ///
 /// Open ones count with their size on disk. The kernel reports no size of a file that is only mapped: it counts up to
-/// the end of its mapping. What cannot be looked into counts as more: descriptors that the runner may not list, more
+/// the end of its mapping. What cannot be read counts as more: descriptors that the runner may not list, more
 /// mappings than it reads, and more descriptors in transit than a few, which no process has open.
 ///
-/// At `until` the look is given up: nothing was found.
+/// At `until` the scan is given up: nothing was found.
 pub(crate) fn holds_more_deleted(folder: BorrowedFd<'_>, limit: u64, until: Instant) -> bool {
     let Ok(here) = rustix::fs::fstat(folder) else {
         return false;
     };
-    let mut look = ProcessScan {
+    let mut scan = ProcessScan {
         device: here.st_dev,
         held: HashMap::new(),
         in_transit: HashMap::new(),
@@ -74,14 +74,14 @@ pub(crate) fn holds_more_deleted(folder: BorrowedFd<'_>, limit: u64, until: Inst
         if Instant::now() >= until {
             return false;
         }
-        if !look.descriptors(pid) || !look.mappings(pid) || look.is_over(limit) {
+        if !scan.descriptors(pid) || !scan.mappings(pid) || scan.is_over(limit) {
             return true;
         }
     }
     false
 }
 
-/// What a look has found so far.
+/// What a scan has found so far.
 struct ProcessScan {
     device: u64,
     /// Bytes of each deleted file, by inode: several processes may hold one.
@@ -102,7 +102,7 @@ impl ProcessScan {
         *most = bytes.max(*most);
     }
 
-    /// Looks at the descriptors of a process. Returns whether they could be listed.
+    /// Counts the descriptors of a process. Returns whether they could be listed.
     fn descriptors(&mut self, pid: u32) -> bool {
         let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/fd")) else {
             return !has_memory(pid);
@@ -121,7 +121,7 @@ impl ProcessScan {
         true
     }
 
-    /// Looks at the mappings of a process. Returns whether all of them could be read.
+    /// Reads the mappings of a process. Returns whether all of them could be read.
     fn mappings(&mut self, pid: u32) -> bool {
         let Ok(maps) = File::open(format!("/proc/{pid}/maps")) else {
             return true;

@@ -116,7 +116,7 @@ fn a_bind_is_read_without_a_key_and_a_key_is_not_printed() {
     for key in [KEY, OTHER] {
         let bind = OwnerLink::new(key.clone()).bind();
         let Err(Refusal::Bind(bind)) = runner.read(line(&bind)) else {
-            panic!("a `claim` is told apart");
+            panic!("a `claim` is distinguished");
         };
         assert!(bind.key == key);
     }

@@ -120,7 +120,7 @@ fn exit_of(session: &mut Session, process: Option<&Process>, cpu: Duration) -> E
         return Exit::OutputLimit;
     }
     let exit = from_status(process.status, active, cpu);
-    // A program may end by itself between two looks with more files than it may have.
+    // A program may end by itself between two checks with more files than it may have.
     if let (Exit::Code { .. } | Exit::Signal { .. }, Some(setup)) = (&exit, &session.setup)
         && active.watcher.has_too_many_files(&setup.folders, active.deadline())
     {

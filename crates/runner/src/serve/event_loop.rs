@@ -230,7 +230,7 @@ fn send_output(session: &mut Session, now: Instant) {
     }
 }
 
-/// Decides whether the run must end. The deadline comes before the look at what is watched, which takes longest.
+/// Decides whether the run must end. The deadline comes before the check of what is watched, which takes longest.
 fn judge(session: &mut Session, now: Instant) {
     let Some(active) = &mut session.active else {
         return;

@@ -13,7 +13,7 @@ use crate::locks::{Effective, lower_limits};
 use crate::process::Child;
 use crate::protocol::{Exit, Identity, Locks, OutputStream};
 
-/// More orphans than this in one look are a program that forks without end; honest ones make a few.
+/// More orphans than this in one check are a program that forks without end; honest ones make a few.
 const BUSY_ORPHANS: u32 = 8;
 
 /// The child and its pipes.
@@ -26,7 +26,7 @@ pub(super) struct Process {
     pub(super) stderr: Capture,
     pub(super) payload: Payload,
     pub(super) readiness: Readiness,
-    /// Many orphans ended since the last look: look again soon.
+    /// Many orphans ended since the last check: check again soon.
     pub(super) makes_orphans: bool,
     /// Set once the main process was reaped.
     pub(super) status: Option<WaitStatus>,
@@ -105,7 +105,7 @@ impl Process {
         }
     }
 
-    /// Looks for the handshake.
+    /// Reads the handshake, if it is there.
     pub(super) fn check_ready(&mut self) {
         if matches!(self.readiness, Readiness::Starting(_)) {
             match self.stdout.strip(READY) {

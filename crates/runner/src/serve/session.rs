@@ -248,7 +248,7 @@ impl Session {
         go_ahead();
         let mut limits = setup.limits;
         if matches!(run.program, Program::Command { .. }) {
-            // That of the interpreter that started ahead.
+            // The limit that is set here is that of the interpreter that started ahead.
             limits.address_space_bytes = None;
         }
         self.active = Some(ActiveRun {
@@ -301,7 +301,7 @@ impl Session {
         Ok(())
     }
 
-    /// Looks for the interpreter's handshake and, if there is one, answers `start`. Hands a waiting program over once
+    /// Reads the interpreter's handshake and, if there is one, answers `start`. Hands a waiting program over once
     /// everything is written, `started` included: an owner that finds no `started` where a runner has died may run the
     /// program in another sandbox.
     pub(super) fn advance(&mut self) {

@@ -92,7 +92,7 @@ impl Setup {
     /// Starts a child that waits for a command.
     pub(super) fn stand_by(&self) -> Result<WaitingChild, NoChild> {
         let limits = Effective {
-            // That of the interpreter; a command's comes with it.
+            // The limit in the settings is the interpreter's; a command's comes with the command.
             address_space_bytes: None,
             ..self.limits
         };

@@ -10,13 +10,13 @@ use crate::files::{RunFolders, count};
 use crate::process::{holds_more_deleted, sample};
 use crate::protocol::{Exit, Watch};
 
-/// The shortest time between two looks.
+/// The shortest time between two checks.
 const INTERVAL: Duration = Duration::from_millis(25);
 /// A check may cost a tenth of the time at most: the next one waits ten times as long as this one took. The CPU time of
 /// the runner counts: waiting for a turn on a busy machine costs the run nothing.
 const COST_FACTOR: u32 = 10;
 
-/// When to look next.
+/// When to check next.
 #[derive(Debug)]
 pub(super) struct Watcher {
     limits: Watch,
@@ -35,12 +35,12 @@ impl Watcher {
         }
     }
 
-    /// The time of the next look.
+    /// The time of the next check.
     pub(super) fn due(&self) -> Option<Instant> {
         [self.next_sample, self.next_count].into_iter().flatten().min()
     }
 
-    /// Looks if it is time; returns the limit that is passed. A look does not go on beyond `until`.
+    /// Checks if it is time; returns the limit that is passed. A check does not go on beyond `until`.
     pub(super) fn check(&mut self, folders: &RunFolders, now: Instant, until: Instant) -> Option<Exit> {
         let mut early_end = None;
         if self.next_sample.is_some_and(|due| due <= now) {
@@ -84,10 +84,10 @@ fn after(cost: Duration) -> Instant {
     Instant::now() + INTERVAL.max(cost * COST_FACTOR)
 }
 
-/// Calls `look`. Returns its value and the CPU time that it took.
-fn timed<T>(look: impl FnOnce() -> T) -> (T, Duration) {
+/// Calls `check`. Returns its value and the CPU time that it took.
+fn timed<T>(check: impl FnOnce() -> T) -> (T, Duration) {
     let began = cpu_time();
-    let seen = look();
+    let seen = check();
     (seen, cpu_time().saturating_sub(began))
 }
 

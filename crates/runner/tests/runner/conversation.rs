@@ -7,8 +7,8 @@ use knack_runner::protocol::{
 
 use crate::support::{KEY, RunReport, Runner, WAITS, code, python};
 
-fn rejections(told: &RunReport) -> Vec<String> {
-    let rejected = told.frames.iter().filter_map(|frame| match frame {
+fn rejections(report: &RunReport) -> Vec<String> {
+    let rejected = report.frames.iter().filter_map(|frame| match frame {
         FromRunner::Rejected(rejected) => Some(rejected.message.clone()),
         _ => None,
     });
@@ -33,27 +33,27 @@ fn frames_come_in_the_documented_order() {
     let mut runner = Runner::boot();
     let start = runner.start_frame(python());
     runner.start(start);
-    let mut told = runner.wait_ready();
+    let mut report = runner.wait_ready();
     runner.run(code("print('ä')"));
-    runner.finish_into(&mut told);
-    let names: Vec<String> = told
+    runner.finish_into(&mut report);
+    let names: Vec<String> = report
         .frames
         .iter()
         .map(|frame| serde_json::to_value(frame).unwrap()["type"].to_string())
         .collect();
     assert_eq!(names, ["\"claimed\"", "\"ready\"", "\"started\"", "\"result\""]);
-    let [FromRunner::Ready(boot)] = &told.unproven[..] else {
-        panic!("{:?}", told.unproven)
+    let [FromRunner::Ready(boot)] = &report.unproven[..] else {
+        panic!("{:?}", report.unproven)
     };
     assert_eq!((boot.protocols(), boot.locks), ((PROTOCOL_MIN, PROTOCOL), None));
-    let FromRunner::Started(started) = &told.frames[2] else {
+    let FromRunner::Started(started) = &report.frames[2] else {
         panic!()
     };
     let asked = runner.link.request_digest();
     assert_ne!(asked, started.digest, "`ack` is no part of what was asked");
-    assert_eq!((started.id.as_str(), &started.digest), ("run-1", &told.result().digest));
-    assert_eq!(Some(started.locks), told.ready[0].locks);
-    assert_eq!(told.out(), "ä\n");
+    assert_eq!((started.id.as_str(), &started.digest), ("run-1", &report.result().digest));
+    assert_eq!(Some(started.locks), report.ready[0].locks);
+    assert_eq!(report.out(), "ä\n");
 }
 
 /// Everything that a stranger can do with `pods/attach` and `pods/log`, between any two frames of the owner.
@@ -90,28 +90,28 @@ fn a_stranger_can_neither_speak_nor_make_the_runner_speak() {
     runner.send_raw(&own);
     inject(&mut runner);
     // The owner's own frame a second time is a frame out of turn, and no stranger sees one to repeat it.
-    let mut told = runner.wait_ready();
+    let mut report = runner.wait_ready();
     inject(&mut runner);
     runner.run(code(&format!("{WAITS}print('ours', sorted(os.listdir()))")));
     inject(&mut runner);
     // Frames are answered in their order.
     runner.send_raw(&forged.bind());
-    while answered_binds(&told) < 6 && told.result.is_none() {
-        runner.read_until(&mut told, |frame| {
+    while answered_binds(&report) < 6 && report.result.is_none() {
+        runner.read_until(&mut report, |frame| {
             matches!(frame, FromRunner::Bound(_) | FromRunner::Result(_))
         });
     }
     runner.let_go();
-    runner.finish_into(&mut told);
-    assert_eq!(told.out(), "ours ['.home', '.tmp', 'skills']\n");
-    assert_eq!(told.result().id, "run-1");
-    assert_eq!(rejections(&told), Vec::<String>::new());
+    runner.finish_into(&mut report);
+    assert_eq!(report.out(), "ours ['.home', '.tmp', 'skills']\n");
+    assert_eq!(report.result().id, "run-1");
+    assert_eq!(rejections(&report), Vec::<String>::new());
     // A stranger's `claim` is answered with a proof that only the owner's key makes.
-    assert_eq!(answered_binds(&told), 6);
+    assert_eq!(answered_binds(&report), 6);
 }
 
-fn answered_binds(told: &RunReport) -> usize {
-    let frames = told.frames.iter();
+fn answered_binds(report: &RunReport) -> usize {
+    let frames = report.frames.iter();
     frames.filter(|frame| matches!(frame, FromRunner::Bound(_))).count()
 }
 
@@ -147,13 +147,13 @@ fn a_damaged_frame_ends_the_conversation() {
     runner.send_raw(b"{\"type\":\"files\",\"area\":");
     runner.stage(Area::Work, "input.txt", b"needed", false);
     runner.run(code("print(open('input.txt').read())"));
-    let told = runner.finish();
+    let report = runner.finish();
     let Exit::NotStarted {
         reason,
         of_program: Some(false),
-    } = told.exit()
+    } = report.exit()
     else {
-        panic!("{:?}", told.exit())
+        panic!("{:?}", report.exit())
     };
     assert_eq!(reason, "frame 1 of the owner is missing: frame 2 arrived instead");
 }
@@ -206,16 +206,16 @@ fn strangers_cannot_fill_the_log_before_the_bind_or_after_it() {
     let start = runner.start_frame(None);
     runner.start(start);
     runner.send(&ToRunner::Cancel);
-    let mut told = RunReport::default();
-    runner.finish_into(&mut told);
-    let rejected = told
+    let mut report = RunReport::default();
+    runner.finish_into(&mut report);
+    let rejected = report
         .unproven
         .iter()
         .filter(|frame| matches!(frame, FromRunner::Rejected(_)));
     assert_eq!(rejected.count(), 8);
-    let said = serde_json::to_string(&told.unproven).unwrap();
+    let said = serde_json::to_string(&report.unproven).unwrap();
     assert!(!said.contains("typed") && !said.contains("xx"), "{said}");
-    let bound = told.frames.iter().filter(|frame| matches!(frame, FromRunner::Bound(_)));
+    let bound = report.frames.iter().filter(|frame| matches!(frame, FromRunner::Bound(_)));
     assert_eq!(bound.count(), 8);
 }
 
@@ -235,18 +235,18 @@ fn frames_in_a_wrong_order_are_rejected_and_change_nothing() {
     runner.run_frame(long);
     runner.run(code(&format!("{WAITS}print('once')")));
     runner.run(code("print('twice')"));
-    let mut told = RunReport::default();
-    while rejections(&told).len() < 6 && told.result.is_none() {
-        runner.read_until(&mut told, |frame| {
+    let mut report = RunReport::default();
+    while rejections(&report).len() < 6 && report.result.is_none() {
+        runner.read_until(&mut report, |frame| {
             matches!(frame, FromRunner::Rejected(_) | FromRunner::Result(_))
         });
     }
     runner.let_go();
-    runner.finish_into(&mut told);
-    let rejections = rejections(&told);
+    runner.finish_into(&mut report);
+    let rejections = rejections(&report);
     let beginnings: Vec<&str> = rejections.iter().map(|line| line.split(':').next().unwrap()).collect();
     assert_eq!(beginnings, ["run", "files", "start", "run", "run", "run"]);
-    assert_eq!(told.out(), "once\n");
+    assert_eq!(report.out(), "once\n");
     // The same lines without an owner's mac have no effect.
     let mut long = vec![b'x'; MAX_LINE_BYTES + 10];
     long.push(b'\n');
@@ -283,9 +283,9 @@ fn a_program_begins_when_started_is_written() {
         runner.run(program);
         std::thread::sleep(std::time::Duration::from_millis(500));
         assert!(!runner.work().join("begun").exists(), "before `started` is written");
-        let told = runner.finish();
-        assert_eq!(told.exit(), &Exit::Code { code: 0 }, "{}", told.err());
-        assert!(told.files.contains_key("begun"), "{:?}", told.errors);
+        let report = runner.finish();
+        assert_eq!(report.exit(), &Exit::Code { code: 0 }, "{}", report.err());
+        assert!(report.files.contains_key("begun"), "{:?}", report.errors);
     }
 }
 
@@ -303,9 +303,9 @@ fn a_program_whose_started_is_not_read_ends_at_its_deadline() {
         runner.run(program);
         runner.until_read();
         std::thread::sleep(std::time::Duration::from_secs(3));
-        let told = runner.finish();
-        assert_eq!((told.exit(), told.result().killed), (&Exit::Timeout, 0));
-        assert!(told.files.is_empty(), "{:?}", told.files.keys());
+        let report = runner.finish();
+        assert_eq!((report.exit(), report.result().killed), (&Exit::Timeout, 0));
+        assert!(report.files.is_empty(), "{:?}", report.files.keys());
     }
 }
 
@@ -325,8 +325,8 @@ fn what_cannot_start_says_why() {
     let mut start = runner.start_frame(python());
     start.directory = "/no/such/directory".to_owned();
     runner.start(start);
-    let told = runner.finish();
-    let Exit::NotStarted { reason, .. } = told.exit() else {
+    let report = runner.finish();
+    let Exit::NotStarted { reason, .. } = report.exit() else {
         panic!()
     };
     assert_eq!(
@@ -345,9 +345,9 @@ fn what_cannot_start_says_why() {
         }));
         runner.start(start);
         runner.run(code("print(1)"));
-        let told = runner.finish();
-        let Exit::NotStarted { reason, of_program } = told.exit() else {
-            panic!("{:?}", told.exit())
+        let report = runner.finish();
+        let Exit::NotStarted { reason, of_program } = report.exit() else {
+            panic!("{:?}", report.exit())
         };
         assert!(reason.starts_with(expected), "{reason}");
         assert_eq!(*of_program, Some(false), "the program is not the interpreter");
@@ -368,8 +368,8 @@ fn an_idle_runner_ends_with_its_stdin() {
     runner.start(start);
     drop(runner.wait_ready());
     runner.close_stdin();
-    let mut told = RunReport::default();
-    runner.finish_into(&mut told);
+    let mut report = RunReport::default();
+    runner.finish_into(&mut report);
 }
 
 #[test]
@@ -432,15 +432,15 @@ fn a_full_log_ends_the_run_and_names_the_files_that_do_not_fit() {
     });
     runner.start(frame);
     runner.run(code("open('big', 'wb').write(bytes(200000)); print('x' * 900000)"));
-    let told = runner.finish();
-    assert_eq!(told.exit(), &Exit::OutputLimit);
-    assert!(told.result().stdout.truncated);
+    let report = runner.finish();
+    assert_eq!(report.exit(), &Exit::OutputLimit);
+    assert!(report.result().stdout.truncated);
     assert!(
-        told.stdout.len() > 200_000 && told.stdout.len() < 300_000,
+        report.stdout.len() > 200_000 && report.stdout.len() < 300_000,
         "{}",
-        told.stdout.len()
+        report.stdout.len()
     );
-    assert!(told.errors.contains_key("big"), "{:?}", told.errors);
+    assert!(report.errors.contains_key("big"), "{:?}", report.errors);
 }
 
 /// The whole of stdout, as a container runtime writes it into the log, for a run that does everything that makes it long:
@@ -469,15 +469,15 @@ sys.stdout.write('o' * 90000)
             frame.limits.result_files = Some(3200);
             runner.start(frame);
             runner.run(code(source));
-            let told = runner.finish();
+            let report = runner.finish();
             assert!(runner.logged <= max_bytes, "{} of {max_bytes}: {seal}", runner.logged);
-            assert!(told.result().file_errors > 100, "{:?} {}", told.exit(), told.err());
+            assert!(report.result().file_errors > 100, "{:?} {}", report.exit(), report.err());
             assert!(
-                max_bytes < 6 << 20 || (told.exit() == &Exit::Code { code: 0 } && told.files.len() == 400),
+                max_bytes < 6 << 20 || (report.exit() == &Exit::Code { code: 0 } && report.files.len() == 400),
                 "{:?} {} {}",
-                told.exit(),
-                told.files.len(),
-                told.err()
+                report.exit(),
+                report.files.len(),
+                report.err()
             );
         }
     }

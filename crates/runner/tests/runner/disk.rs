@@ -67,30 +67,30 @@ fn a_working_directory_of_its_own_is_full_at_its_limits() {
     for uid in as_user {
         for (name, source) in BOMBS {
             let runner = uid.map_or_else(Runner::boot, Runner::boot_as);
-            let told = explode(
+            let report = explode(
                 runner,
                 |start| start.identity = start.identity.filter(|_| uid.is_none()),
                 source,
             );
-            assert_eq!(told.ready[0].locks.unwrap().work, WorkBound::Mounted);
+            assert_eq!(report.ready[0].locks.unwrap().work, WorkBound::Mounted);
             assert_eq!(
-                (told.out().as_str(), told.exit()),
+                (report.out().as_str(), report.exit()),
                 ("ENOSPC\n", &Exit::Code { code: 0 }),
                 "{name}, {uid:?}: {}",
-                told.err()
+                report.err()
             );
         }
     }
 }
 
-/// A normal user, where no mounts can be made; root looks into everything, so it needs no other bombs.
+/// A normal user, where no mounts can be made; root can read everything, so it needs no other bombs.
 #[test]
-fn without_mounts_the_runner_looks_everywhere() {
+fn without_mounts_the_runner_counts_everywhere() {
     let uid = is_root().then_some(64_142);
     for (name, source) in BOMBS {
-        let told = explode(Runner::boot_on("no-mounts", uid), |start| start.identity = None, source);
-        assert_eq!(told.ready[0].locks.unwrap().work, WorkBound::Watched);
-        assert_eq!(told.exit(), &Exit::FileLimit, "{name}: {}{}", told.out(), told.err());
+        let report = explode(Runner::boot_on("no-mounts", uid), |start| start.identity = None, source);
+        assert_eq!(report.ready[0].locks.unwrap().work, WorkBound::Watched);
+        assert_eq!(report.exit(), &Exit::FileLimit, "{name}: {}{}", report.out(), report.err());
     }
 }
 
@@ -104,13 +104,13 @@ fn without_mounts_a_process_whose_descriptors_are_hidden_is_too_much() {
     let sleep = programs.path().join("sleep");
     let copied = std::process::Command::new("cp").arg("/bin/sleep").arg(&sleep).status();
     assert!(copied.unwrap().success());
-    // The second one ends when somebody has looked, which a busy machine does late.
+    // The second one ends when the limits were checked, which a busy machine does late.
     for (mode, expected, seconds) in [(0o755, "\n", "1"), (0o711, "", "30")] {
         for path in [programs.path(), &sleep] {
             let mode = std::fs::Permissions::from_mode(if path == sleep { mode } else { 0o711 });
             std::fs::set_permissions(path, mode).unwrap();
         }
-        let told = explode(
+        let report = explode(
             Runner::boot_on("no-mounts", Some(64_146)),
             |start| {
                 start.identity = None;
@@ -121,22 +121,22 @@ fn without_mounts_a_process_whose_descriptors_are_hidden_is_too_much() {
             ),
         );
         assert!(
-            told.out().starts_with(expected),
+            report.out().starts_with(expected),
             "{mode:o}: {:?} {}",
-            told.exit(),
-            told.err()
+            report.exit(),
+            report.err()
         );
         assert_eq!(
-            told.exit() == &Exit::FileLimit,
+            report.exit() == &Exit::FileLimit,
             mode == 0o711,
             "{mode:o}: {:?}",
-            told.exit()
+            report.exit()
         );
     }
 }
 
 #[test]
-fn without_mounts_a_run_that_ends_between_two_looks_is_counted_at_its_end() {
+fn without_mounts_a_run_that_ends_between_two_checks_is_counted_at_its_end() {
     let many = "for i in range(500): open('f%d' % i, 'w')";
     let large = "open('f', 'wb').write(bytes([7]) * (9 << 20))";
     let few = "for i in range(100): open('f%d' % i, 'w')";
@@ -157,8 +157,8 @@ fn without_mounts_a_run_that_ends_between_two_looks_is_counted_at_its_end() {
         };
         runner.start(start);
         runner.run(code(&source));
-        let told = runner.finish();
-        assert_eq!(told.exit(), &exit, "{source}");
+        let report = runner.finish();
+        assert_eq!(report.exit(), &exit, "{source}");
     }
 }
 
@@ -180,14 +180,14 @@ fn the_mounts_of_a_run_are_its_own() {
         ..Watch::default()
     };
     runner.start(start);
-    let mut told = runner.wait_ready();
+    let mut report = runner.wait_ready();
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     assert!(!mounts.contains(runner.directory.path().to_str().unwrap()), "{mounts}");
     runner.stage(Area::Skills, "s/one.txt", b"one", false);
     let outside = runner.directory.path().join("skills/s/two.txt");
     // The runner has made the folder by the time it answers; a rejected frame is an answer.
     runner.start_again();
-    runner.read_until(&mut told, |frame| {
+    runner.read_until(&mut report, |frame| {
         matches!(frame, knack_runner::protocol::FromRunner::Rejected(_))
     });
     std::fs::write(&outside, "two").unwrap();
@@ -195,8 +195,8 @@ fn the_mounts_of_a_run_are_its_own() {
         "import os, errno\nprint(open('skills/s/one.txt').read(), open('skills/s/two.txt').read())\nfor attempt in (lambda: os.chmod({path:?}, 0o600), lambda: os.utime({path:?}, (1, 1)), lambda: open('skills/s/one.txt', 'w')):\n    try: attempt(); print('OPEN')\n    except OSError as error: print(errno.errorcode[error.errno])\nopen('result', 'w').write('out')",
         path = own.path()
     )));
-    runner.finish_into(&mut told);
-    assert_eq!(told.out(), "one two\nEROFS\nEROFS\nEACCES\n", "{}", told.err());
-    assert_eq!(told.files["result"], b"out");
+    runner.finish_into(&mut report);
+    assert_eq!(report.out(), "one two\nEROFS\nEROFS\nEACCES\n", "{}", report.err());
+    assert_eq!(report.files["result"], b"out");
     assert_eq!(std::fs::read_dir(runner.work()).unwrap().count(), 0);
 }

@@ -28,29 +28,29 @@ fn reached_locks_are_reported_and_demanded_locks_are_checked() {
         (1, Landlock::BestEffort, 0, LandlockState::PartiallyEnforced),
         (0, Landlock::BestEffort, 0, LandlockState::NotEnforced),
     ] {
-        let told = run_on(abi, demand, require, "print('ran')");
+        let report = run_on(abi, demand, require, "print('ran')");
         assert_eq!(
-            (told.out().as_str(), told.exit()),
+            (report.out().as_str(), report.exit()),
             ("ran\n", &Exit::Code { code: 0 }),
             "ABI {abi}"
         );
-        let locks = told.result().locks.unwrap();
+        let locks = report.result().locks.unwrap();
         assert!(locks.seccomp);
         assert_eq!((locks.landlock, locks.landlock_abi), (state, abi));
-        assert_eq!(told.ready[0].locks, Some(locks), "told before the program came");
+        assert_eq!(report.ready[0].locks, Some(locks), "told before the program came");
     }
     for (abi, demand, require, expected) in [
         (0, Landlock::Required, 0, "no Landlock"),
         (0, Landlock::BestEffort, 1, "needs Landlock ABI 1, this kernel has none"),
         (2, Landlock::Required, 3, "needs Landlock ABI 3, this kernel has ABI 2"),
     ] {
-        let told = run_on(abi, demand, require, "print('ran')");
-        let Exit::LocksMissing { reason } = told.exit() else {
-            panic!("{:?}", told.exit())
+        let report = run_on(abi, demand, require, "print('ran')");
+        let Exit::LocksMissing { reason } = report.exit() else {
+            panic!("{:?}", report.exit())
         };
         assert!(reason.contains(expected), "{reason}");
-        assert_eq!(told.out(), "");
-        let names: Vec<_> = told
+        assert_eq!(report.out(), "");
+        let names: Vec<_> = report
             .frames
             .iter()
             .map(|frame| serde_json::to_value(frame).unwrap()["type"].clone())
@@ -84,8 +84,8 @@ fn without_the_scope_children_are_signalled_where_the_runner_is_process_1() {
     start.identity = None;
     runner.start(start);
     runner.run(code(SIGNALS));
-    let told = runner.finish();
-    assert_eq!(told.out(), "ended\nEPERM\nEPERM\n", "{}", told.err());
+    let report = runner.finish();
+    assert_eq!(report.out(), "ended\nEPERM\nEPERM\n", "{}", report.err());
 }
 
 /// Kernels before 6.2 do not judge a truncation: the filter lets only writers truncate. Programs do not notice.
@@ -103,8 +103,8 @@ for attempt in (lambda: os.truncate('f', 0), lambda: os.open('f', 3 | os.O_TRUNC
     except OSError as error: print(errno.errorcode[error.errno])
 ";
     for (abi, by_name) in [(6, "OPEN"), (3, "OPEN"), (2, "EPERM"), (1, "EPERM"), (0, "EPERM")] {
-        let told = run_on(abi, Landlock::BestEffort, 0, source);
+        let report = run_on(abi, Landlock::BestEffort, 0, source);
         let expected = format!("3\n0\n{by_name}\n{by_name}\n{by_name}\n");
-        assert_eq!(told.out(), expected, "ABI {abi}: {}", told.err());
+        assert_eq!(report.out(), expected, "ABI {abi}: {}", report.err());
     }
 }

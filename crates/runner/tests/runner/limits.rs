@@ -18,88 +18,88 @@ fn limits(change: impl FnOnce(&mut Limits)) -> impl FnOnce(&mut Start) {
 #[test]
 fn the_deadline_ends_a_sleep_and_keeps_what_was_printed() {
     // Time to print it on a busy machine, and a sleep that nothing but the deadline ends soon.
-    let told = run_python_with(
+    let report = run_python_with(
         "import time\nprint('before')\ntime.sleep(60)",
         limits(|limits| limits.timeout_ms = Some(4_000)),
     );
-    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Timeout, "before\n"));
-    let wall = told.result().wall_us;
+    assert_eq!((report.exit(), report.out().as_str()), (&Exit::Timeout, "before\n"));
+    let wall = report.result().wall_us;
     assert!((4_000_000..30_000_000).contains(&wall), "{wall}");
 }
 
 #[test]
 fn endless_output_is_cut_exactly() {
-    let told = run_command(&["yes"]);
-    assert_eq!(told.exit(), &Exit::OutputLimit);
-    assert_eq!(told.stdout.len(), 1_000_000);
+    let report = run_command(&["yes"]);
+    assert_eq!(report.exit(), &Exit::OutputLimit);
+    assert_eq!(report.stdout.len(), 1_000_000);
     assert_eq!(
-        told.result().stdout,
+        report.result().stdout,
         StreamReport {
             bytes: 1_000_000,
             truncated: true
         }
     );
-    let told = run_python_with(
+    let report = run_python_with(
         "import sys\nsys.stderr.write('e' * 1000)\nsys.stdout.write('o' * 100)",
         limits(|limits| limits.output_bytes = Some(100)),
     );
-    assert_eq!((told.stdout.len(), told.stderr.len()), (100, 100));
-    assert_eq!(told.exit(), &Exit::OutputLimit);
-    assert!(!told.result().stdout.truncated && told.result().stderr.truncated);
+    assert_eq!((report.stdout.len(), report.stderr.len()), (100, 100));
+    assert_eq!(report.exit(), &Exit::OutputLimit);
+    assert!(!report.result().stdout.truncated && report.result().stderr.truncated);
 }
 
 #[test]
 fn rlimits_hold() {
-    let told = run_python_with("while True: pass", limits(|limits| limits.cpu_seconds = Some(1)));
-    assert_eq!(told.exit(), &Exit::CpuLimit);
-    let told = run_python_with(
+    let report = run_python_with("while True: pass", limits(|limits| limits.cpu_seconds = Some(1)));
+    assert_eq!(report.exit(), &Exit::CpuLimit);
+    let report = run_python_with(
         "f = open('f', 'wb', buffering=0)\ntry:\n    while True: f.write(b'x' * 600)\nexcept OSError as error: print(error.errno)",
         limits(|limits| limits.file_bytes = Some(1000)),
     );
-    assert_eq!(told.out(), "27\n");
-    let told = run_python_with(
+    assert_eq!(report.out(), "27\n");
+    let report = run_python_with(
         "try: x = bytearray(400 << 20)\nexcept MemoryError: print('MemoryError')",
         limits(|limits| limits.address_space_bytes = Some(256 << 20)),
     );
-    assert_eq!(told.out(), "MemoryError\n");
-    let told = run_python("import os\nn = 0\ntry:\n    while True: os.dup(1); n += 1\nexcept OSError: print(n)");
-    assert_eq!(told.out(), "253\n");
+    assert_eq!(report.out(), "MemoryError\n");
+    let report = run_python("import os\nn = 0\ntry:\n    while True: os.dup(1); n += 1\nexcept OSError: print(n)");
+    assert_eq!(report.out(), "253\n");
 }
 
 #[test]
 fn memory_processes_and_files_are_watched() {
     let watch = |watch: Watch| move |start: &mut Start| start.watch = watch;
     let source = "import time\nx = bytearray(300 << 20)\ntime.sleep(30)";
-    let told = run_python_with(
+    let report = run_python_with(
         source,
         watch(Watch {
             memory_bytes: Some(150 << 20),
             ..Watch::default()
         }),
     );
-    assert_eq!(told.exit(), &Exit::OutOfMemory);
+    assert_eq!(report.exit(), &Exit::OutOfMemory);
     let source =
         "import mmap, time\nm = mmap.mmap(-1, 300 << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\ntime.sleep(30)";
-    let told = run_python_with(
+    let report = run_python_with(
         source,
         watch(Watch {
             memory_bytes: Some(150 << 20),
             ..Watch::default()
         }),
     );
-    assert_eq!(told.exit(), &Exit::OutOfMemory, "shared memory counts");
+    assert_eq!(report.exit(), &Exit::OutOfMemory, "shared memory counts");
     let source = "import os, time\nfor i in range(40):\n    if os.fork() == 0: time.sleep(30)\ntime.sleep(30)";
-    let told = run_python_with(
+    let report = run_python_with(
         source,
         watch(Watch {
             processes: Some(20),
             ..Watch::default()
         }),
     );
-    assert_eq!(told.exit(), &Exit::ProcessLimit);
+    assert_eq!(report.exit(), &Exit::ProcessLimit);
 }
 
-/// Four processes with 50,000 mappings each: their list has about 12 MB, of which a look reads a part.
+/// Four processes with 50,000 mappings each: their list has about 12 MB, of which a scan reads a part.
 const MANY_MAPPINGS: &str = r"
 import ctypes, mmap, os, time
 libc = ctypes.CDLL(None)
@@ -111,11 +111,11 @@ for _ in range(3):
 time.sleep(60)
 ";
 
-/// What a look costs is bounded by what it reads; and nothing is read where no bytes are watched, as in pods.
+/// The cost of a scan is bounded by what it reads; and nothing is read where no bytes are watched, as in pods.
 #[test]
-fn a_look_at_a_great_many_mappings_ends() {
+fn a_scan_of_a_great_many_mappings_ends() {
     let uid = is_root().then_some(64_145);
-    // The first ends when it has been looked at, however slow the machine is.
+    // The first ends when it has been checked, however slow the machine is.
     for (work_bytes, timeout_ms, expected) in [(Some(1 << 30), 30_000, Exit::FileLimit), (None, 3_000, Exit::Timeout)] {
         let mut runner = Runner::boot_on("no-mounts", uid);
         let mut start = runner.start_frame(python());
@@ -128,9 +128,9 @@ fn a_look_at_a_great_many_mappings_ends() {
         };
         runner.start(start);
         runner.run(code(MANY_MAPPINGS));
-        let told = runner.finish();
-        assert_eq!(told.exit(), &expected, "{}", told.err());
-        let wall_ms = told.result().wall_us / 1_000;
+        let report = runner.finish();
+        assert_eq!(report.exit(), &expected, "{}", report.err());
+        let wall_ms = report.result().wall_us / 1_000;
         // The programs end by themselves after a minute.
         assert!(wall_ms < timeout_ms + 20_000, "{wall_ms}");
     }
@@ -140,8 +140,8 @@ fn a_look_at_a_great_many_mappings_ends() {
 fn a_daemon_that_holds_the_pipe_does_not_delay_the_result() {
     let began = Instant::now();
     let source = "import os, time\nfor i in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\nprint('done')";
-    let told = run_python(&format!("{}{source}", named("daemon")));
-    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Code { code: 0 }, "done\n"));
+    let report = run_python(&format!("{}{source}", named("daemon")));
+    assert_eq!((report.exit(), report.out().as_str()), (&Exit::Code { code: 0 }, "done\n"));
     // Less than the daemons sleep.
     assert!(began.elapsed() < Duration::from_secs(50));
     assert_eq!(processes_named("daemon"), 0);
@@ -175,14 +175,14 @@ fn behead(name: &str, boot: impl Fn() -> Runner, change: impl Fn(&mut Start)) {
         runner.start(start);
         runner.run(code(&format!("{}{HYDRA}", named(name))));
         let began = Instant::now();
-        let told = runner.finish();
+        let report = runner.finish();
         assert_eq!(processes_named(name), 0);
-        assert_eq!(told.exit(), &Exit::Timeout);
+        assert_eq!(report.exit(), &Exit::Timeout);
         // 3 s and some milliseconds on a quiet machine; after 30 s the heads end by themselves.
         assert!(began.elapsed() < Duration::from_secs(28), "{:?}", began.elapsed());
-        if told.out() == "heads\n" {
+        if report.out() == "heads\n" {
             // The whole hydra was there, and not only what the first kill met.
-            assert!(told.result().killed >= 100, "{}", told.result().killed);
+            assert!(report.result().killed >= 100, "{}", report.result().killed);
             return;
         }
     }
@@ -260,16 +260,16 @@ fn a_uid_is_ended_without_its_runner() {
 fn a_fork_bomb_ends_with_the_run() {
     let _alone = alone();
     let source = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass\n";
-    let told = run_python_with(&format!("{}{source}", named("bomb")), |start| {
+    let report = run_python_with(&format!("{}{source}", named("bomb")), |start| {
         start.limits.timeout_ms = Some(5000);
         start.watch.processes = Some(60);
         start.limits.processes = Some(400);
         start.identity = start.identity.map(|_| own(64_130));
     });
     assert!(
-        matches!(told.exit(), Exit::ProcessLimit | Exit::Timeout),
+        matches!(report.exit(), Exit::ProcessLimit | Exit::Timeout),
         "{:?}",
-        told.exit()
+        report.exit()
     );
     assert_eq!(processes_named("bomb"), 0);
 }
@@ -281,13 +281,13 @@ fn cancel_and_the_end_of_stdin_kill() {
     let start = runner.start_frame(python());
     runner.start(start);
     runner.run(code(&source));
-    let mut told = RunReport::default();
-    runner.read_until(&mut told, |frame| {
+    let mut report = RunReport::default();
+    runner.read_until(&mut report, |frame| {
         matches!(frame, knack_runner::protocol::FromRunner::Output(_))
     });
     runner.send(&ToRunner::Cancel);
-    runner.finish_into(&mut told);
-    assert_eq!((told.exit(), told.out().as_str()), (&Exit::Cancelled, "on\n"));
+    runner.finish_into(&mut report);
+    assert_eq!((report.exit(), report.out().as_str()), (&Exit::Cancelled, "on\n"));
 
     for grace in [0, 500] {
         let mut runner = Runner::boot();
@@ -295,14 +295,14 @@ fn cancel_and_the_end_of_stdin_kill() {
         start.eof_grace_ms = grace;
         runner.start(start);
         runner.run(code(&source));
-        let mut told = RunReport::default();
-        runner.read_until(&mut told, |frame| {
+        let mut report = RunReport::default();
+        runner.read_until(&mut report, |frame| {
             matches!(frame, knack_runner::protocol::FromRunner::Output(_))
         });
         let closed = Instant::now();
         runner.close_stdin();
-        runner.finish_into(&mut told);
-        assert_eq!(told.exit(), &Exit::Cancelled);
+        runner.finish_into(&mut report);
+        assert_eq!(report.exit(), &Exit::Cancelled);
         assert!(closed.elapsed() >= Duration::from_millis(grace));
     }
     assert_eq!(processes_named("cancel"), 0);

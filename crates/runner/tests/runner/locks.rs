@@ -52,13 +52,13 @@ fn numbers() -> String {
 
 #[track_caller]
 fn check(source: &str, expected: &[&str]) {
-    let told = run_python(&format!("{SHOW}{}{source}", numbers()));
+    let report = run_python(&format!("{SHOW}{}{source}", numbers()));
     assert_eq!(
-        told.out().lines().collect::<Vec<_>>(),
+        report.out().lines().collect::<Vec<_>>(),
         expected,
         "{}{:?}",
-        told.err(),
-        told.exit()
+        report.err(),
+        report.exit()
     );
 }
 
@@ -182,10 +182,10 @@ show("x32 socket", lambda: call(0x40000029, 2, 1, 0))
 #[cfg(target_arch = "x86_64")]
 fn the_i386_table_kills() {
     // mov eax, 20 (getpid); int 0x80; ret
-    let told = run_python(
+    let report = run_python(
         "import mmap, ctypes\nm = mmap.mmap(-1, 4096, prot=7)\nm.write(bytes([0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3]))\nctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()\nprint('OPEN')",
     );
-    assert_eq!((told.out().as_str(), told.exit()), ("", &Exit::Signal { signal: 31 }));
+    assert_eq!((report.out().as_str(), report.exit()), ("", &Exit::Signal { signal: 31 }));
 }
 
 #[test]
@@ -193,16 +193,16 @@ fn a_run_has_the_identity_that_it_was_given() {
     if is_skipped("a_run_has_the_identity_that_it_was_given") {
         return;
     }
-    let told = run_python("import os\nprint(os.getresuid(), os.getresgid(), os.getgroups())");
-    assert_eq!(told.out(), "(64123, 64123, 64123) (64123, 64123, 64123) []\n");
+    let report = run_python("import os\nprint(os.getresuid(), os.getresgid(), os.getgroups())");
+    assert_eq!(report.out(), "(64123, 64123, 64123) (64123, 64123, 64123) []\n");
 }
 
 #[test]
 fn limits_hold() {
-    let told = run_python(
+    let report = run_python(
         "import os, resource, ctypes\nprint(ctypes.CDLL(None).prctl(39, 0, 0, 0, 0))\nfor name in ('CORE', 'NOFILE', 'FSIZE'):\n    print(name, *resource.getrlimit(getattr(resource, 'RLIMIT_' + name)))\nprint(sorted(os.environ)); print(open('/dev/null').fileno())",
     );
-    let out = told.out();
+    let out = report.out();
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(
         lines[..4],
@@ -238,13 +238,13 @@ fn a_filter_that_does_not_load_stops_the_run() {
     runner.run(Program::Command {
         argv: vec!["/usr/bin/touch".to_owned(), "marker".to_owned()],
     });
-    let told = runner.finish();
-    let Exit::NotStarted { reason, .. } = told.exit() else {
-        panic!("{:?}", told.exit())
+    let report = runner.finish();
+    let Exit::NotStarted { reason, .. } = report.exit() else {
+        panic!("{:?}", report.exit())
     };
     assert!(reason.starts_with("a lock does not hold: seccomp filter A"), "{reason}");
     assert!(!runner.work().join("marker").exists());
-    assert_eq!(told.result().locks, None);
+    assert_eq!(report.result().locks, None);
 }
 
 #[test]
@@ -258,20 +258,20 @@ fn a_kernel_without_landlock_is_refused_or_reported() {
         runner.run(code(&format!(
             "{SHOW}show('parent', lambda: os.kill(os.getppid(), 0))\nshow('self', lambda: os.kill(os.getpid(), 0))\n"
         )));
-        let told = runner.finish();
+        let report = runner.finish();
         if requirement == Landlock::Required {
-            let Exit::LocksMissing { reason } = told.exit() else {
-                panic!("{:?}", told.exit())
+            let Exit::LocksMissing { reason } = report.exit() else {
+                panic!("{:?}", report.exit())
             };
             assert!(reason.contains("no Landlock"), "{reason}");
         } else {
-            let locks = told.result().locks.unwrap();
+            let locks = report.result().locks.unwrap();
             assert_eq!(
                 (locks.seccomp, locks.landlock, locks.landlock_abi),
                 (true, LandlockState::NotEnforced, 0)
             );
             // Signals to others are denied by the filter then.
-            assert_eq!(told.out(), "parent EPERM\nself OPEN\n", "{}", told.err());
+            assert_eq!(report.out(), "parent EPERM\nself OPEN\n", "{}", report.err());
         }
     }
 }
@@ -289,35 +289,35 @@ fn the_same_holds_without_root() {
     runner.run(code(&format!(
         "{SHOW}print(os.getuid())\nshow('kill parent', lambda: os.kill(os.getppid(), 9))\nshow('prlimit', lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CPU, (1, 1)))\nshow('passwd', lambda: open('/etc/passwd'))\nshow('socket', socket.socket)\nopen('o', 'w').write('1')\n"
     )));
-    let told = runner.finish();
+    let report = runner.finish();
     assert_eq!(
-        told.out(),
+        report.out(),
         "64124\nkill parent EPERM\nprlimit EPERM\npasswd EACCES\nsocket EPERM\n",
         "{} {:?}",
-        told.err(),
-        told.exit()
+        report.err(),
+        report.exit()
     );
-    assert_eq!(told.files["o"], b"1");
+    assert_eq!(report.files["o"], b"1");
 
     let mut runner = Runner::boot_as(64_124);
     let mut start = runner.start_frame(python());
     start.identity = Some(own(64_125));
     runner.start(start);
-    let told = runner.finish();
-    let Exit::NotStarted { reason, .. } = told.exit() else {
-        panic!("{:?}", told.exit())
+    let report = runner.finish();
+    let Exit::NotStarted { reason, .. } = report.exit() else {
+        panic!("{:?}", report.exit())
     };
     assert!(reason.contains("only a runner that is root"), "{reason}");
 }
 
 #[test]
 fn root_is_not_kept_by_a_wrong_identity() {
-    let told = run_python_with("print(1)", |start| {
+    let report = run_python_with("print(1)", |start| {
         start.identity = Some(knack_runner::protocol::Identity {
             uid: 0,
             gid: 0,
             exclusive: false,
         });
     });
-    assert!(matches!(told.exit(), Exit::NotStarted { .. }), "{:?}", told.exit());
+    assert!(matches!(report.exit(), Exit::NotStarted { .. }), "{:?}", report.exit());
 }

@@ -9,35 +9,35 @@ use crate::support::{RunReport, Runner, code, python, run_command, run_python};
 
 #[test]
 fn python_code_runs_as_main() {
-    let told = run_python(
+    let report = run_python(
         "import sys, os\nprint(__name__, sys.argv, sys.stdin.read() == '', os.getcwd() == os.environ['KNACK_WORK_DIR'])\n",
     );
-    assert_eq!(told.out(), "__main__ ['-c'] True True\n");
-    assert_eq!((told.err().as_str(), told.exit()), ("", &Exit::Code { code: 0 }));
-    let locks = told.result().locks.unwrap();
+    assert_eq!(report.out(), "__main__ ['-c'] True True\n");
+    assert_eq!((report.err().as_str(), report.exit()), ("", &Exit::Code { code: 0 }));
+    let locks = report.result().locks.unwrap();
     assert!(
         locks.seccomp && locks.landlock == LandlockState::FullyEnforced && locks.landlock_abi >= 6,
         "{locks:?}"
     );
-    assert_eq!(told.ready[0].locks, Some(locks));
+    assert_eq!(report.ready[0].locks, Some(locks));
 }
 
 #[test]
 fn tracebacks_show_the_code_and_nothing_of_ours() {
-    let told = run_python("def f(x):\n    return 1 / x\n\nprint('a')\nf(0)\n");
-    assert_eq!(told.exit(), &Exit::Code { code: 1 });
-    assert_eq!(told.out(), "a\n");
+    let report = run_python("def f(x):\n    return 1 / x\n\nprint('a')\nf(0)\n");
+    assert_eq!(report.exit(), &Exit::Code { code: 1 });
+    assert_eq!(report.out(), "a\n");
     assert_eq!(
-        told.err(),
+        report.err(),
         "Traceback (most recent call last):\n  File \"<code>\", line 5, in <module>\n    f(0)\n  File \"<code>\", line 2, in f\n    return 1 / x\n           ~~^~~\nZeroDivisionError: division by zero\n"
     );
-    let told = run_python("x = (\n");
+    let report = run_python("x = (\n");
     assert!(
-        told.err().starts_with("  File \"<code>\", line 1\n    x = (\n"),
+        report.err().starts_with("  File \"<code>\", line 1\n    x = (\n"),
         "{}",
-        told.err()
+        report.err()
     );
-    assert_eq!(told.exit(), &Exit::Code { code: 1 });
+    assert_eq!(report.exit(), &Exit::Code { code: 1 });
 }
 
 #[test]
@@ -146,28 +146,28 @@ const ENDINGS: &[(&str, &str, &str, i32)] = &[
 #[test]
 fn the_end_of_a_program_is_that_of_the_interpreter() {
     for (name, source, out, code) in ENDINGS.iter().copied() {
-        let told = run_python(source);
+        let report = run_python(source);
         assert_eq!(
-            (told.out().as_str(), told.exit()),
+            (report.out().as_str(), report.exit()),
             (out, &Exit::Code { code }),
             "{name}: {}",
-            told.err()
+            report.err()
         );
-        assert_eq!(told.files.get("f").map(Vec::as_slice), Some(&b"text"[..]), "{name}");
-        let others: Vec<_> = told
+        assert_eq!(report.files.get("f").map(Vec::as_slice), Some(&b"text"[..]), "{name}");
+        let others: Vec<_> = report
             .files
             .keys()
             .filter(|path| !["f", "g", "d.sqlite"].contains(&path.as_str()))
             .collect();
         assert!(others.is_empty(), "{name}: {others:?}");
         // Header, one byte, checksum and length: a file that was not closed has neither.
-        assert!(told.files.get("g").is_none_or(|bytes| bytes.len() > 20), "{name}");
+        assert!(report.files.get("g").is_none_or(|bytes| bytes.len() > 20), "{name}");
     }
 }
 
 #[test]
 fn the_standard_library_works() {
-    let told = run_python(
+    let report = run_python(
         r#"
 import asyncio, subprocess, threading, sqlite3, tempfile, shutil, os, socket, concurrent.futures
 print(subprocess.run(["echo", "child"], capture_output=True, text=True).stdout.strip())
@@ -190,9 +190,9 @@ here, there = Pipe()
 process = Process(target=work, args=(there,)); process.start(); print(here.recv()); process.join()
 "#,
     );
-    assert_eq!(told.err(), "");
-    assert_eq!(told.out(), "child\nasync\n285\n[(1,)]\npair\nforked\n");
-    assert_eq!(told.files.keys().collect::<Vec<_>>(), ["c/b/copy", "test.db"]);
+    assert_eq!(report.err(), "");
+    assert_eq!(report.out(), "child\nasync\n285\n[(1,)]\npair\nforked\n");
+    assert_eq!(report.files.keys().collect::<Vec<_>>(), ["c/b/copy", "test.db"]);
 }
 
 #[test]
@@ -235,33 +235,33 @@ open("in/input.txt", "a").write("!")
         limits: Limits::default(),
         require_landlock: 0,
     });
-    let told = runner.finish();
-    assert_eq!(told.err(), "");
+    let report = runner.finish();
+    assert_eq!(report.err(), "");
     let expected = "from the skill ['one', 'two words'] staged hallo = ü\nimported\nscript ok\nPermissionError\nPermissionError\nPermissionError\n";
-    assert_eq!(told.out(), expected);
+    assert_eq!(report.out(), expected);
     assert_eq!(
-        told.files,
+        report.files,
         BTreeMap::from([("in/input.txt".to_owned(), b"staged!".to_vec())])
     );
 }
 
 #[test]
 fn commands_run_without_a_shell() {
-    let told = run_command(&["echo", "$HOME;", "a b"]);
+    let report = run_command(&["echo", "$HOME;", "a b"]);
     assert_eq!(
-        (told.out().as_str(), told.exit()),
+        (report.out().as_str(), report.exit()),
         ("$HOME; a b\n", &Exit::Code { code: 0 })
     );
-    let told = run_command(&["no-such-command"]);
+    let report = run_command(&["no-such-command"]);
     assert_eq!(
-        told.exit(),
+        report.exit(),
         &Exit::NotStarted {
             reason: "command not found: no-such-command".to_owned(),
             of_program: Some(true),
         }
     );
-    let told = run_command(&["env"]);
-    let names: Vec<String> = told
+    let report = run_command(&["env"]);
+    let names: Vec<String> = report
         .out()
         .lines()
         .map(|line| line.split('=').next().unwrap().to_owned())
@@ -277,11 +277,11 @@ fn commands_run_without_a_shell() {
 #[test]
 fn a_declared_tool_runs_in_its_skill_folder() {
     for folder in ["tool", "team/tool"] {
-        let told = runs_in(folder, folder);
+        let report = runs_in(folder, folder);
         let end = format!("/skills/{folder}");
-        assert!(told.out().trim_end().ends_with(&end), "{}", told.out());
-        assert!(told.err().contains("ermission denied"), "{}", told.err());
-        assert_eq!(told.files["out.txt"], b"made\n");
+        assert!(report.out().trim_end().ends_with(&end), "{}", report.out());
+        assert!(report.err().contains("ermission denied"), "{}", report.err());
+        assert_eq!(report.files["out.txt"], b"made\n");
     }
     for (folder, cwd) in [
         ("tool", "../tool"),
@@ -289,9 +289,9 @@ fn a_declared_tool_runs_in_its_skill_folder() {
         ("tool", "/tool"),
         ("a/b/tool", "a/b/tool"),
     ] {
-        let told = runs_in(folder, cwd);
-        let Exit::NotStarted { reason, .. } = told.exit() else {
-            panic!("{cwd}: {:?}", told.exit());
+        let report = runs_in(folder, cwd);
+        let Exit::NotStarted { reason, .. } = report.exit() else {
+            panic!("{cwd}: {:?}", report.exit());
         };
         assert!(reason.contains("no files of the skill"), "{cwd}: {reason}");
     }
@@ -332,9 +332,9 @@ fn a_program_of_the_work_directory_is_refused_with_the_reason() {
         runner.run(Program::Command {
             argv: vec![argv.to_owned()],
         });
-        let told = runner.finish();
-        let Exit::NotStarted { reason, of_program } = told.exit() else {
-            panic!("{:?}", told.exit())
+        let report = runner.finish();
+        let Exit::NotStarted { reason, of_program } = report.exit() else {
+            panic!("{:?}", report.exit())
         };
         assert!(
             reason.ends_with("files of the working directory cannot be executed, give it to an interpreter"),
@@ -347,12 +347,12 @@ fn a_program_of_the_work_directory_is_refused_with_the_reason() {
 /// Interpreters, shells and package managers take modules and settings from the home directory.
 #[test]
 fn the_home_is_empty_apart_from_the_work_directory_and_no_result() {
-    let told = run_python(
+    let report = run_python(
         "import os\nhome = os.path.expanduser('~')\nprint(os.listdir(home), home == os.getcwd(), os.path.relpath(home))\n\
          open(home + '/cache', 'w').write('x')\nopen('out.txt', 'w').write('made')\n",
     );
-    assert_eq!((told.out().as_str(), told.err().as_str()), ("[] False .home\n", ""));
-    assert_eq!(told.files.keys().collect::<Vec<_>>(), ["out.txt"]);
+    assert_eq!((report.out().as_str(), report.err().as_str()), ("[] False .home\n", ""));
+    assert_eq!(report.files.keys().collect::<Vec<_>>(), ["out.txt"]);
     for path in [
         ".home/.bashrc",
         ".home/.local/lib/python3.11/site-packages/usercustomize.py",
@@ -365,9 +365,9 @@ fn the_home_is_empty_apart_from_the_work_directory_and_no_result() {
         runner.run(Program::Command {
             argv: vec!["true".to_owned()],
         });
-        let told = runner.finish();
-        let Exit::NotStarted { reason, .. } = told.exit() else {
-            panic!("{path} was staged: {:?}", told.exit());
+        let report = runner.finish();
+        let Exit::NotStarted { reason, .. } = report.exit() else {
+            panic!("{path} was staged: {:?}", report.exit());
         };
         assert!(reason.contains("is empty when a run begins"), "{reason}");
     }
@@ -393,32 +393,32 @@ fn node_runs_where_it_exists() {
         });
         runner.finish()
     };
-    let told = run(
+    let report = run(
         "const fs = require('fs'); fs.writeFileSync('o.txt', 'made'); console.log(process.argv.slice(2), require.main === module, fs.readFileSync(0, 'utf8') === '');",
     );
     assert_eq!(
-        (told.err().as_str(), told.out().as_str()),
+        (report.err().as_str(), report.out().as_str()),
         ("", "[ 'arg' ] true true\n")
     );
-    assert_eq!(told.files["o.txt"], b"made");
-    let told =
+    assert_eq!(report.files["o.txt"], b"made");
+    let report =
         run("import fs from 'node:fs';\nconst x = await Promise.resolve(5);\nconsole.log(x, typeof fs.readFileSync);");
-    assert_eq!((told.err().as_str(), told.out().as_str()), ("", "5 function\n"));
-    let told = run("function f() { throw new Error('bad'); }\nf();");
-    assert_eq!(told.exit(), &Exit::Code { code: 1 });
+    assert_eq!((report.err().as_str(), report.out().as_str()), ("", "5 function\n"));
+    let report = run("function f() { throw new Error('bad'); }\nf();");
+    assert_eq!(report.exit(), &Exit::Code { code: 1 });
     assert!(
-        told.err().contains("<code>:1") && told.err().contains("Error: bad"),
+        report.err().contains("<code>:1") && report.err().contains("Error: bad"),
         "{}",
-        told.err()
+        report.err()
     );
-    let told = run("process.exit(3)");
-    assert_eq!(told.exit(), &Exit::Code { code: 3 });
-    let told = run(
+    let report = run("process.exit(3)");
+    assert_eq!(report.exit(), &Exit::Code { code: 3 });
+    let report = run(
         "const { Worker } = require('worker_threads'); new Worker('require(\"worker_threads\").parentPort.postMessage(1)', {eval: true}).on('message', m => console.log('worker', m)); setTimeout(() => console.log('timer'), 30); require('child_process').exec('echo child', (e, out) => console.log(String(e), out.trim()));",
     );
-    let mut lines: Vec<String> = told.out().lines().map(str::to_owned).collect();
+    let mut lines: Vec<String> = report.out().lines().map(str::to_owned).collect();
     lines.sort();
-    assert_eq!(lines, ["null child", "timer", "worker 1"], "{}", told.err());
+    assert_eq!(lines, ["null child", "timer", "worker 1"], "{}", report.err());
 }
 
 #[test]

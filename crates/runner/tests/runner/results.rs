@@ -23,26 +23,26 @@ fn new_and_changed_files_come_back_and_unchanged_ones_do_not() {
     runner.run(code(
         "import os\nopen('d/changed.bin', 'wb').write(bytes(range(256)))\nopen('rewritten.txt', 'w').write('same')\nos.remove('gone.txt')\nos.makedirs('n/e')\nopen('n/e/w', 'w')\nopen('.hidden', 'w').write('h')\nimport tempfile; open(os.path.join(tempfile.gettempdir(), 'scratch'), 'w').write('t')\n",
     ));
-    let told = runner.finish();
+    let report = runner.finish();
     let expected = BTreeMap::from([
         (".hidden".to_owned(), b"h".to_vec()),
         ("d/changed.bin".to_owned(), (0..=255).collect()),
         ("n/e/w".to_owned(), Vec::new()),
     ]);
-    assert_eq!((&told.files, told.errors.len()), (&expected, 0), "{}", told.err());
-    assert_eq!((told.result().files, told.result().file_errors), (3, 0));
+    assert_eq!((&report.files, report.errors.len()), (&expected, 0), "{}", report.err());
+    assert_eq!((report.result().files, report.result().file_errors), (3, 0));
 }
 
 #[test]
 fn large_files_come_in_pieces() {
-    let told = run_python("import os\nopen('big', 'wb').write(bytes(i * 7 % 251 for i in range(1_000_000)))");
+    let report = run_python("import os\nopen('big', 'wb').write(bytes(i * 7 % 251 for i in range(1_000_000)))");
     let expected: Vec<u8> = (0..1_000_000_u64).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect();
-    assert!(told.files["big"] == expected);
+    assert!(report.files["big"] == expected);
 }
 
 #[test]
 fn links_pipes_and_odd_names_are_reported_and_not_opened() {
-    let told = run_python(
+    let report = run_python(
         r#"
 import os
 os.symlink("/etc/passwd", "passwd"); os.symlink("/etc", "etc"); os.mkfifo("pipe")
@@ -52,7 +52,7 @@ open("closed", "w").write("x")
 deep = "/".join("d" * 1 for _ in range(40)); os.makedirs(deep); open(deep + "/f", "w")
 "#,
     );
-    let kinds: BTreeMap<&str, FileErrorKind> = told.errors.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
+    let kinds: BTreeMap<&str, FileErrorKind> = report.errors.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
     let at_32 = ["d"; 32].join("/");
     let expected = BTreeMap::from([
         ("passwd", FileErrorKind::Symlink),
@@ -63,13 +63,13 @@ deep = "/".join("d" * 1 for _ in range(40)); os.makedirs(deep); open(deep + "/f"
         ("bad-\u{fffd}", FileErrorKind::Name),
         (at_32.as_str(), FileErrorKind::TooDeep),
     ]);
-    assert_eq!(kinds, expected, "{}", told.err());
-    assert_eq!(told.files.keys().collect::<Vec<_>>(), ["closed"]);
+    assert_eq!(kinds, expected, "{}", report.err());
+    assert_eq!(report.files.keys().collect::<Vec<_>>(), ["closed"]);
 }
 
 /// The text about the first file that is not collected.
-fn first_file_error(told: &RunReport) -> String {
-    let mut messages = told.frames.iter().filter_map(|frame| match frame {
+fn first_file_error(report: &RunReport) -> String {
+    let mut messages = report.frames.iter().filter_map(|frame| match frame {
         FromRunner::FileError(error) => Some(error.message.clone()),
         _ => None,
     });
@@ -78,36 +78,36 @@ fn first_file_error(told: &RunReport) -> String {
 
 #[test]
 fn size_and_count_are_capped_with_an_error_by_name() {
-    let told = run_python_with(
+    let report = run_python_with(
         "open('a', 'w').write('x' * 600)\nopen('b', 'w').write('x' * 600)\nopen('c', 'w').write('x' * 400)",
         |start| {
             start.limits.result_bytes = Some(1000);
         },
     );
-    assert_eq!(told.files.keys().collect::<Vec<_>>(), ["a", "c"]);
-    assert_eq!(told.errors, BTreeMap::from([("b".to_owned(), FileErrorKind::TooLarge)]));
+    assert_eq!(report.files.keys().collect::<Vec<_>>(), ["a", "c"]);
+    assert_eq!(report.errors, BTreeMap::from([("b".to_owned(), FileErrorKind::TooLarge)]));
     let limit = "600 bytes; the limit for files of one run is 1000 bytes, of which 400 bytes are left";
-    assert_eq!(first_file_error(&told), limit);
-    let told = run_python("open('a', 'wb').write(bytes(5 << 20))");
+    assert_eq!(first_file_error(&report), limit);
+    let report = run_python("open('a', 'wb').write(bytes(5 << 20))");
     let limit = "5242880 bytes; the limit for files of one run is 4 MiB, of which 4 MiB are left";
-    assert_eq!(first_file_error(&told), limit);
-    let told = run_python_with("for i in range(7): open('f%d' % i, 'w')", |start| {
+    assert_eq!(first_file_error(&report), limit);
+    let report = run_python_with("for i in range(7): open('f%d' % i, 'w')", |start| {
         start.limits.result_files = Some(5);
     });
-    assert_eq!(told.files.len(), 5);
-    assert_eq!(told.errors, BTreeMap::from([(String::new(), FileErrorKind::TooMany)]));
+    assert_eq!(report.files.len(), 5);
+    assert_eq!(report.errors, BTreeMap::from([(String::new(), FileErrorKind::TooMany)]));
 }
 
 #[test]
 fn a_sparse_terabyte_is_not_read() {
-    let told = run_python_with("open('s', 'wb').truncate(1 << 40)", |start| {
+    let report = run_python_with("open('s', 'wb').truncate(1 << 40)", |start| {
         start.limits.file_bytes = Some(2 << 40);
     });
     assert_eq!(
-        told.errors,
+        report.errors,
         BTreeMap::from([("s".to_owned(), FileErrorKind::TooLarge)]),
         "{}",
-        told.err()
+        report.err()
     );
 }
 
@@ -121,10 +121,10 @@ fn a_hundred_thousand_files_are_handled_in_bounded_time() {
     runner.run(code(
         "import os\nfor d in range(100):\n    os.mkdir('d%d' % d)\n    for i in range(1000): os.close(os.open('d%d/%d' % (d, i), os.O_CREAT | os.O_WRONLY))\n",
     ));
-    let told = runner.finish();
-    assert_eq!(told.exit(), &Exit::Code { code: 0 }, "{}", told.err());
-    assert_eq!((told.files.len(), told.result().file_errors), (200, 1));
-    assert_eq!(first_file_error(&told), "99800 more files over the limit of 200 files");
+    let report = runner.finish();
+    assert_eq!(report.exit(), &Exit::Code { code: 0 }, "{}", report.err());
+    assert_eq!((report.files.len(), report.result().file_errors), (200, 1));
+    assert_eq!(first_file_error(&report), "99800 more files over the limit of 200 files");
 }
 
 #[test]
@@ -142,9 +142,9 @@ fn staged_paths_cannot_leave() {
         let start = runner.start_frame(None);
         runner.start(start);
         runner.stage(area, path, b"x", false);
-        let told = runner.finish();
-        let Exit::NotStarted { reason, .. } = told.exit() else {
-            panic!("{path}: {:?}", told.exit())
+        let report = runner.finish();
+        let Exit::NotStarted { reason, .. } = report.exit() else {
+            panic!("{path}: {:?}", report.exit())
         };
         assert!(reason.starts_with("file "), "{reason}");
         // It does not wait for the end of a run.

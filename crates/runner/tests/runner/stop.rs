@@ -10,7 +10,7 @@ use crate::support::{RunReport, Runner, WAITS, code, is_skipped, python};
 /// A runner in a PID namespace of its own.
 struct Pod {
     runner: Runner,
-    /// Its number outside.
+    /// The runner's process id outside of the namespace.
     pid: Pid,
 }
 
@@ -44,16 +44,16 @@ impl Pod {
 
     fn run(&mut self, source: &str) -> RunReport {
         self.runner.run(code(source));
-        let mut told = RunReport::default();
+        let mut report = RunReport::default();
         self.runner
-            .read_until(&mut told, |frame| matches!(frame, FromRunner::Output(_)));
-        told
+            .read_until(&mut report, |frame| matches!(frame, FromRunner::Output(_)));
+        report
     }
 
     fn wait(&mut self) -> ExitStatus {
-        let mut told = RunReport::default();
-        self.runner.read_until(&mut told, |_| false);
-        assert!(told.frames.is_empty(), "{:?}", told.frames);
+        let mut report = RunReport::default();
+        self.runner.read_until(&mut report, |_| false);
+        assert!(report.frames.is_empty(), "{:?}", report.frames);
         self.runner.wait()
     }
 }
@@ -80,13 +80,13 @@ fn a_run_is_finished_before_its_pod_goes() {
         return;
     }
     let mut pod = Pod::start();
-    let mut told = pod.run(&slow());
+    let mut report = pod.run(&slow());
     pod.terminate();
     pod.until_the_signal_is_taken();
     pod.runner.let_go();
-    pod.runner.finish_into(&mut told);
+    pod.runner.finish_into(&mut report);
     assert_eq!(
-        (told.out().as_str(), told.exit()),
+        (report.out().as_str(), report.exit()),
         ("on\ndone\n", &Exit::Code { code: 0 })
     );
 }
@@ -97,13 +97,13 @@ fn a_second_stop_does_not_wait() {
         return;
     }
     let mut pod = Pod::start();
-    let mut told = pod.run(ENDLESS);
+    let mut report = pod.run(ENDLESS);
     pod.terminate();
     // The kernel keeps one signal of a kind: the second is a second one once the first was taken.
     pod.until_the_signal_is_taken();
     pod.terminate();
-    pod.runner.finish_into(&mut told);
-    assert_eq!(told.exit(), &Exit::Cancelled);
+    pod.runner.finish_into(&mut report);
+    assert_eq!(report.exit(), &Exit::Cancelled);
 }
 
 /// What runs inside can end neither its own pod nor its run that way.
@@ -114,14 +114,14 @@ fn signals_from_inside_change_nothing() {
     }
     let mut pod = Pod::start();
     pod.terminate_from_inside();
-    let mut told = pod.run(&slow());
+    let mut report = pod.run(&slow());
     pod.terminate_from_inside();
     pod.terminate_from_inside();
     pod.until_the_signal_is_taken();
     pod.runner.let_go();
-    pod.runner.finish_into(&mut told);
+    pod.runner.finish_into(&mut report);
     assert_eq!(
-        (told.out().as_str(), told.exit()),
+        (report.out().as_str(), report.exit()),
         ("on\ndone\n", &Exit::Code { code: 0 })
     );
 }

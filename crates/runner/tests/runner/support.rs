@@ -290,7 +290,8 @@ impl Runner {
                 .into(),
             inherit: Vec::new(),
             limits: Limits {
-                // Of a machine that is busy with other things, too: no run of these tests is to end by it, unless it says so.
+                // Long enough for a machine that is busy with other things: no run of these tests is to end by it,
+                // unless it says so.
                 timeout_ms: Some(TIMEOUT_MS),
                 ..Limits::default()
             },
@@ -332,7 +333,7 @@ impl Runner {
     }
 
     /// Reads frames until `until` says so or the output ends.
-    pub(crate) fn read_until(&mut self, told: &mut RunReport, until: impl Fn(&FromRunner) -> bool) {
+    pub(crate) fn read_until(&mut self, report: &mut RunReport, until: impl Fn(&FromRunner) -> bool) {
         let mut buffer = vec![0; 1 << 16];
         loop {
             while let Some(line) = self.decoder.next_line() {
@@ -342,32 +343,32 @@ impl Runner {
                 let frame = match self.link.read(line) {
                     Incoming::Frame(frame) => frame,
                     Incoming::Unproven(frame) => {
-                        told.unproven.push(frame);
+                        report.unproven.push(frame);
                         continue;
                     }
                     other => panic!("{other:?}: {}", String::from_utf8_lossy(line)),
                 };
                 let stop = until(&frame);
                 match &frame {
-                    FromRunner::Ready(ready) => told.ready.push(ready.clone()),
+                    FromRunner::Ready(ready) => report.ready.push(ready.clone()),
                     FromRunner::Output(output) => match output.stream {
                         knack_runner::protocol::OutputStream::Stdout => {
-                            told.stdout.extend(&output.data.0);
+                            report.stdout.extend(&output.data.0);
                         }
                         knack_runner::protocol::OutputStream::Stderr => {
-                            told.stderr.extend(&output.data.0);
+                            report.stderr.extend(&output.data.0);
                         }
                     },
                     FromRunner::File(piece) => {
-                        let file = told.files.entry(piece.path.clone()).or_default();
+                        let file = report.files.entry(piece.path.clone()).or_default();
                         assert_eq!(file.len() as u64, piece.offset);
                         file.extend(&piece.data.0);
                         assert_eq!(piece.last, file.len() as u64 == piece.size);
                     }
                     FromRunner::FileError(error) => {
-                        told.errors.insert(error.path.clone(), error.kind);
+                        report.errors.insert(error.path.clone(), error.kind);
                     }
-                    FromRunner::Result(result) => told.result = Some(result.clone()),
+                    FromRunner::Result(result) => report.result = Some(result.clone()),
                     FromRunner::Bound(_)
                     | FromRunner::Started(_)
                     | FromRunner::Rejected(_)
@@ -375,7 +376,7 @@ impl Runner {
                     | FromRunner::Sealed(_) => {}
                 }
                 if !matches!(frame, FromRunner::Output(_) | FromRunner::File(_)) {
-                    told.frames.push(frame);
+                    report.frames.push(frame);
                 }
                 if stop {
                     return;
@@ -406,13 +407,13 @@ impl Runner {
 
     /// Reads up to the result, acknowledges it, and expects the runner to exit by itself.
     pub(crate) fn finish(&mut self) -> RunReport {
-        let mut told = RunReport::default();
-        self.finish_into(&mut told);
-        told
+        let mut report = RunReport::default();
+        self.finish_into(&mut report);
+        report
     }
 
-    pub(crate) fn finish_into(&mut self, told: &mut RunReport) {
-        self.read_until(told, |frame| matches!(frame, FromRunner::Result(_)));
+    pub(crate) fn finish_into(&mut self, report: &mut RunReport) {
+        self.read_until(report, |frame| matches!(frame, FromRunner::Result(_)));
         self.send(&ToRunner::Ack);
         let status = self.child.wait().unwrap();
         assert!(status.success(), "runner ended with {status}");
@@ -430,9 +431,9 @@ impl Runner {
     }
 
     pub(crate) fn wait_ready(&mut self) -> RunReport {
-        let mut told = RunReport::default();
-        self.read_until(&mut told, |frame| matches!(frame, FromRunner::Ready(_)));
-        told
+        let mut report = RunReport::default();
+        self.read_until(&mut report, |frame| matches!(frame, FromRunner::Ready(_)));
+        report
     }
 }
 

@@ -10,7 +10,7 @@ use super::{name_tokens, tokens};
 pub struct ScoredSkill<'a> {
     /// Its name, case kept (capitals split tokens).
     pub name: &'a str,
-    /// Its description.
+    /// The skill's description.
     pub description: &'a str,
     /// Its tags; duplicates count.
     pub tags: &'a [String],

@@ -125,7 +125,7 @@ pub struct RunSpec {
     pub skill: Option<SkillRef>,
     /// What runs, and whether it may get environment grants.
     pub program: Program,
-    /// Where.
+    /// The working directory.
     pub cwd: Cwd,
     /// Skill files that it sees.
     pub mounts: Vec<Mount>,

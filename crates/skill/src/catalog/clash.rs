@@ -29,7 +29,7 @@ pub enum Clash {
     Tool {
         /// The skill that had to yield.
         skill: SkillRef,
-        /// Its tool.
+        /// The name of its tool.
         tool: String,
         /// The name that the model sees instead.
         wire_name: String,
@@ -38,7 +38,7 @@ pub enum Clash {
     Risk {
         /// The skill.
         skill: SkillRef,
-        /// Its tool.
+        /// The name of its tool.
         tool: String,
         /// The tool's level.
         risk: Risk,
@@ -49,7 +49,7 @@ pub enum Clash {
     Config {
         /// The skill.
         skill: SkillRef,
-        /// Its tool.
+        /// The name of its tool.
         tool: String,
         /// What is missing or does not fit, without values.
         why: String,
@@ -58,7 +58,7 @@ pub enum Clash {
     ConfigUnknown {
         /// The skill.
         skill: SkillRef,
-        /// Their names.
+        /// The names of the values.
         names: Vec<String>,
     },
     /// Secrets are given in plain text.

@@ -101,7 +101,7 @@ fn entries(
             .or_default()
             .push(skill.id.clone());
     }
-    // Of several pins of one skill the first counts, as on a cluster (`src/selection`).
+    // If several pins name one skill the first counts, as on a cluster (`src/selection`).
     let first = settings.pins.iter().rev();
     let pins: HashMap<&SkillRef, &Pin> = first.map(|pin| (&pin.skill, pin)).collect();
     let mut taken: HashSet<String> = texts::generic_tools_reserved().into_iter().map(str::to_owned).collect();
@@ -231,7 +231,7 @@ fn tools(
         risk: tool.risk,
         max_risk,
     }));
-    // Of all declared tools: a limit does not rename the one that is left.
+    // Counts all declared tools: a limit does not rename the one that is left.
     let only = skill.tools.len() == 1;
     let offered = |tool: &Tool| !tool.hidden && tool.risk <= max_risk && !withheld.contains(&tool.name);
     let visible = skill.tools.iter().enumerate().filter(|(_, tool)| offered(tool));

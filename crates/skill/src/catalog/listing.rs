@@ -95,7 +95,7 @@ pub(super) fn fit(lines: &[ListedSkill<'_>], max_tokens: usize) -> Listing {
     // Once: a line written for each of thousands of skills would be most of the work.
     let line_frame = texts::listing_line("", "").len();
     let bare: usize = lines.iter().map(|line| line.bare(line_frame)).sum();
-    // Of thousands of skills the descriptions are not even looked at.
+    // With thousands of skills there is no room for any description.
     if bare > room {
         return names(lines, line_frame, room);
     }

@@ -70,7 +70,7 @@ pub struct CatalogSettings {
 pub struct Unserved {
     /// The skill.
     pub skill: SkillRef,
-    /// Why, for who names it.
+    /// The reason, for whoever names the skill.
     pub why: String,
 }
 

@@ -6,7 +6,7 @@ use crate::tool_env::OWN_PREFIX;
 /// One value that is given: `PARAMETER`, for every tool of the skill that declares it, or `TOOL.PARAMETER`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigEntry {
-    /// Its name.
+    /// The parameter's name.
     pub name: String,
     /// Its value, or that a Secret has it.
     pub source: ConfigSource,
@@ -35,7 +35,7 @@ impl std::fmt::Debug for ConfigSource {
 /// The values of one skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillConfig {
-    /// Whose values they are.
+    /// The skill that has the values.
     pub skill: ConfiguredSkill,
     /// The values.
     pub entries: Vec<ConfigEntry>,
@@ -46,7 +46,7 @@ pub struct SkillConfig {
 pub enum ConfiguredSkill {
     /// The one that a runtime pins.
     Pinned(SkillRef),
-    /// Those that a word of the command line means ([`SkillRef::is_meant_by`]).
+    /// The skills that a word of the command line means ([`SkillRef::is_meant_by`]).
     Named(String),
 }
 

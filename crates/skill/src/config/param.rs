@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 #[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigParam {
-    /// Its key.
+    /// The parameter's key.
     pub name: String,
     /// The word of its type, as declared.
     #[serde(rename = "type")]

@@ -302,7 +302,7 @@ mod tests {
             (vec![], &[][..], &[][..]),
             (vec![plain("key"), value("maxCost", "1")], &["key"], &[]),
             (vec![hidden("key"), secret("maxCost", None)], &[], &["maxCost"]),
-            // Of each tool what it gets: the entry that names the tool.
+            // Each tool gets the entry that names it.
             (vec![secret("key", None), plain("look.key")], &["look.key"], &["key"]),
             (vec![plain("key"), hidden("build.key"), hidden("look.key")], &[], &[]),
             (vec![plain("nokey"), secret("other.key", None)], &[], &[]),

@@ -43,7 +43,7 @@ pub struct Function {
     /// Callable through `run_skill_tool` only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
-    /// Its configuration parameters.
+    /// The function's configuration parameters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config: Vec<ConfigParam>,
 }

@@ -90,7 +90,7 @@ pub struct Manifest {
     pub description: String,
     /// Given or inferred.
     pub mode: Mode,
-    /// Of mode script; else empty.
+    /// The command of mode script; else empty.
     pub argv: Vec<String>,
     /// `text`, `file` or `none`.
     pub input: String,
@@ -106,11 +106,11 @@ pub struct Manifest {
     pub method: String,
     /// HTTP path.
     pub route: String,
-    /// Of mode static-file: path in the skill's folder.
+    /// The file of mode static-file: path in the skill's folder.
     pub serve: Option<String>,
-    /// Of mode proxy.
+    /// The settings of mode proxy.
     pub proxy: Option<ProxySettings>,
-    /// Of mode llm.
+    /// The settings of mode llm.
     pub llm: Option<LlmSettings>,
     /// Unknown keys.
     pub extra: Map<String, Value>,

@@ -102,7 +102,7 @@ fn judge(kind: ProblemKind, profile: Profile) -> LoadResult {
 #[test]
 fn every_class_says_what_to_do_and_only_errors_keep_a_skill_from_service() {
     for kind in ProblemKind::ALL {
-        let mut told = false;
+        let mut reported = false;
         for profile in [Profile::Load, Profile::Strict] {
             let loaded = judge(kind, profile);
             let refused = loaded.problems.iter().any(crate::problem::Problem::is_error);
@@ -113,10 +113,10 @@ fn every_class_says_what_to_do_and_only_errors_keep_a_skill_from_service() {
                 loaded.problems
             );
             for problem in loaded.problems.iter().filter(|problem| problem.kind == kind) {
-                told = true;
+                reported = true;
                 assert!(!problem.message.is_empty() && !problem.help.is_empty(), "{problem:?}");
             }
         }
-        assert!(told, "{kind:?}: {:?}", judge(kind, Profile::Strict).problems);
+        assert!(reported, "{kind:?}: {:?}", judge(kind, Profile::Strict).problems);
     }
 }

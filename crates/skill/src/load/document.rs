@@ -152,7 +152,7 @@ pub(super) fn read(
         Split::Found { yaml, body } => (yaml, body),
         Split::Unclosed { .. } => return Err(vec![unclosed_frontmatter().in_file(file.as_str())]),
         Split::Absent { body } => {
-            // Of an empty file one message says it all.
+            // For an empty file one message says it all.
             let lacks = (!body.trim().is_empty()).then(|| without_frontmatter(demanded).in_file(file.as_str()));
             return Ok((plain(&file, &text, body), lacks.into_iter().collect()));
         }

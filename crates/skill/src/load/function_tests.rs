@@ -132,8 +132,8 @@ fn without_a_reader_a_missing_stale_or_broken_lock_refuses_the_skill_and_says_wh
         files.extend(lock.map(|lock| (LOCK_FILE, lock)));
         let loaded = load(input(&files));
         assert!(loaded.skill.is_none(), "{said}");
-        let told = loaded.problems[0].to_string();
-        assert!(told.contains(said) && told.contains("run `knack skill lock`"), "{told}");
+        let reported = loaded.problems[0].to_string();
+        assert!(reported.contains(said) && reported.contains("run `knack skill lock`"), "{reported}");
     }
 }
 

@@ -25,7 +25,7 @@ fn indentation_that_cannot_be_read_is_named() {
     }
 }
 
-/// A tool that is missing without a word is looked for in the wrong place.
+/// A person searches in the wrong place for a tool that is missing without a message.
 #[test]
 fn a_tool_that_cannot_be_called_is_said_to_be_left_out() {
     let tool = |more: &str| format!("  - {{name: t, description: d, {more}}}\n");

@@ -88,7 +88,7 @@ pub enum PlanError {
     NotServed {
         /// The id as the request wrote it.
         id: String,
-        /// Why.
+        /// The reason that it is not served.
         why: String,
     },
     /// Several skills carry the id that the request names.
@@ -108,7 +108,7 @@ pub enum PlanError {
     /// There is no memory for the texts of the skills that the request names.
     #[error("there is no room for {bytes} bytes of instructions")]
     NoRoom {
-        /// Their length.
+        /// The length of the texts.
         bytes: usize,
     },
     /// The skill is here, the version that the request asks for is not.
@@ -142,7 +142,7 @@ pub struct Active {
     pub skill: Arc<Skill>,
     /// What a model and the log call it: its name, or `namespace/name` where two have the same name.
     pub handle: Arc<str>,
-    /// Its mode here.
+    /// The mode that it is active in here.
     pub mode: ActivationMode,
     /// What brought it in.
     pub why: ActivationCause,
@@ -159,7 +159,7 @@ pub enum Action {
     RunCode,
     /// A declared tool: index into `skill.tools`.
     Declared {
-        /// Its skill.
+        /// The skill that declares the tool.
         skill: Arc<Skill>,
         /// The tool's place in `skill.tools`.
         tool: usize,
@@ -222,7 +222,7 @@ impl Note {
 /// A version that is served, in the words of the Skills APIs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServedVersion {
-    /// Of an upload the microsecond of its creation, or its number; of another skill what it declares.
+    /// For an upload, the microsecond of its creation, or its number; for another skill, the version that it declares.
     pub word: String,
     /// The id of an uploaded version.
     pub id: Option<String>,

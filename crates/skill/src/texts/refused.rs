@@ -91,15 +91,15 @@ mod tests {
     fn errors_at_a_lock_of_the_sandbox_say_what_runs_do_not_have() {
         let socket = "/usr/lib/python3.11/socket.py";
         let subprocess = "/usr/lib/python3.11/subprocess.py";
-        let python = |frames: &[&str], last: &str, told| (traceback(frames, last), told);
-        let node = |error: &str, told| {
+        let python = |frames: &[&str], last: &str, message| (traceback(frames, last), message);
+        let node = |error: &str, message| {
             let text =
                 format!("node:events:497\n      throw er;\n\n{error}\n    at x (node:net:1:1)\n\nNode.js v20.19.2\n");
-            (text, told)
+            (text, message)
         };
         let not_permitted = "PermissionError: [Errno 1] Operation not permitted";
         let denied = |path: &str| format!("PermissionError: [Errno 13] Permission denied: '{path}'");
-        for (stderr, told) in [
+        for (stderr, message) in [
             python(&["<string>", socket], not_permitted, Some(NETWORK)),
             python(
                 &["<string>", "/usr/lib/python3.11/urllib/request.py", socket],
@@ -154,7 +154,7 @@ mod tests {
             ("Error: listen EPERM\nwent on\n".to_owned(), None),
             (String::new(), None),
         ] {
-            assert_eq!(refused_by_sandbox(&stderr), told, "{stderr}");
+            assert_eq!(refused_by_sandbox(&stderr), message, "{stderr}");
         }
     }
 }

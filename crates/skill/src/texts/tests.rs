@@ -358,7 +358,7 @@ fn packages_are_reported_with_the_code_runner_and_when_a_module_is_missing() {
         ..Packages::default()
     };
     let scipy = "Module \"scipy\" is not here, and nothing can be installed at run time.";
-    for (stderr, named, others, told) in [
+    for (stderr, named, others, message) in [
         (
             trace("scipy"),
             Some(("chart", &charts)),
@@ -391,7 +391,7 @@ fn packages_are_reported_with_the_code_runner_and_when_a_module_is_missing() {
         ),
         (String::new(), None, &[], None),
     ] {
-        assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
+        assert_eq!(missing_module(&stderr, named, others), message, "{stderr}");
     }
 }
 
@@ -418,7 +418,7 @@ fn a_package_of_node_that_is_missing_is_reported_with_those_of_node() {
         Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'scipy' imported from /w/.tmp/code.mjs\n    at packageResolve \
         (node:internal/modules/esm/resolve:873:9) {\n  code: 'ERR_MODULE_NOT_FOUND'\n}\n\nNode.js v20.20.2\n";
     let scipy = "Module \"scipy\" is not here, and nothing can be installed at run time.";
-    for (stderr, named, others, told) in [
+    for (stderr, named, others, message) in [
         (
             required("scipy"),
             Some(("report", &node_alone)),
@@ -453,7 +453,7 @@ fn a_package_of_node_that_is_missing_is_reported_with_those_of_node() {
             None,
         ),
     ] {
-        assert_eq!(missing_module(&stderr, named, others), told, "{stderr}");
+        assert_eq!(missing_module(&stderr, named, others), message, "{stderr}");
     }
 }
 

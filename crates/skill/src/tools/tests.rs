@@ -179,11 +179,11 @@ fn environment_values_in_a_skill_are_named_with_what_to_write() {
             item["env"] = env.clone();
             let (tools, mut findings) = read(&json!([item]));
             findings.extend(check(&tools));
-            let told: Vec<_> = findings
+            let reported: Vec<_> = findings
                 .iter()
                 .map(|finding| (finding.field.as_str(), finding.help.as_str()))
                 .collect();
-            assert_eq!(told, [(field, help)], "{env}");
+            assert_eq!(reported, [(field, help)], "{env}");
         }
     }
     for env in [json!(null), json!([]), json!(["KEY"])] {

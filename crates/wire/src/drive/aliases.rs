@@ -15,7 +15,7 @@ use crate::route::Format;
 pub(super) struct Aliases(Vec<(String, String)>);
 
 impl Aliases {
-    /// Those of an injection. One that the client has a tool of is the client's.
+    /// The aliases of an injection, without those that are names of the client's own tools.
     pub(super) fn of(injection: &Injection, client_tools: &[String]) -> Self {
         let all = injection.material.aliases().iter();
         Self(

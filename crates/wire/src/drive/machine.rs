@@ -82,7 +82,7 @@ pub struct Drive {
     sorter: Sorter,
     /// Answers are passed on without being read.
     transparent: bool,
-    /// Of an answer that is not looked into, what its client can read later is put into its terms.
+    /// For an answer that is passed on unread: how what its client can read later is put into the client's terms.
     background: Option<StoredEvents>,
     state: DriveState,
     /// The body of the running round.

@@ -119,14 +119,14 @@ pub struct CallOutcome {
     pub native: Option<NativeRun>,
     /// Files that the run made.
     pub files: Vec<GeneratedFile>,
-    /// Those of them that are in the container of the answer.
+    /// The files among them that are in the container of the answer.
     pub contained: Vec<ContainerFile>,
 }
 
 /// A file in the container of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerFile {
-    /// Its id.
+    /// The file's id.
     pub id: String,
     /// Relative to the work directory.
     pub path: String,
@@ -277,7 +277,7 @@ pub enum EndKind {
     Fault(String),
     /// With the limit of skill rounds.
     Limit,
-    /// Proxied without being looked into.
+    /// Proxied unread.
     Passed,
 }
 

@@ -120,7 +120,7 @@ pub(crate) enum FramePart {
     Unit {
         /// Number of the unit within this round; never used twice in a round.
         id: u32,
-        /// Its kind.
+        /// The kind of the unit.
         kind: UnitKind,
     },
     /// More of an open unit.
@@ -187,9 +187,9 @@ pub(crate) struct DecodedFrame {
 pub(crate) enum Layout {
     /// None.
     None,
-    /// Of a Chat chunk or body. A frame that ends an answer is kept beside the one that is handed on.
+    /// The layout of a Chat chunk or body. A frame that ends an answer is kept beside the one that is handed on.
     Chat(Arc<chat::ChatLayout>),
-    /// Of a Messages event.
+    /// The layout of a Messages event.
     Messages(messages::MessagesLayout),
 }
 

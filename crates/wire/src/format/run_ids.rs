@@ -12,7 +12,7 @@ const MAX_ID: usize = 64;
 /// Makes the ids of the runs of one answer, and has those whose results are still to come.
 #[derive(Debug, Default)]
 pub(super) struct RunIds {
-    /// Of the running round, in the order of its calls, which is that of its results.
+    /// The ids of the running round, in the order of its calls, which is that of its results.
     waiting: VecDeque<String>,
 }
 

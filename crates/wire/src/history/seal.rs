@@ -17,12 +17,13 @@ const MAX_NOTED: usize = 128;
 /// Where the saved turns of an answer are put.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnswerKeys {
-    /// Of its turn in the conversation: at most two, and the saved turn is found under each. None if nothing of it is hidden.
+    /// The keys of the answer's turn in the conversation: at most two, and the saved turn is found under each. None if
+    /// nothing of it is hidden.
     pub turn: Vec<TurnKey>,
-    /// Of its id, if the upstream keeps it. A place of its own: an answer that says the same once more takes the keys of the
-    /// turn.
+    /// The key of the answer's id, if the upstream keeps the answer. It is separate: an answer that says the same once
+    /// more takes the keys of the turn.
     pub id: Option<TurnKey>,
-    /// That of the conversation's beginning, shared by all of its saved turns ([`super::opening`]).
+    /// The key of the conversation's beginning, shared by all of its saved turns ([`super::opening`]).
     pub opening: TurnKey,
 }
 

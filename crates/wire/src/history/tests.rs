@@ -431,7 +431,7 @@ fn native_input_goes_back_to_the_call_that_the_model_made() {
 #[test]
 fn a_run_that_ended_badly_is_reported_as_failed_whatever_its_form_has_of_it() {
     let user = r#"{"role":"user","content":"q"}"#;
-    for (content, told) in [
+    for (content, message) in [
         (
             r#"{"stdout":"a","stderr":"b","return_code":137}"#,
             "exit 137 | a | b |  | 0",
@@ -447,7 +447,7 @@ fn a_run_that_ended_badly_is_reported_as_failed_whatever_its_form_has_of_it() {
             r#"{{"role":"assistant","content":[{{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{{"code":"x"}}}},{{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{content}}}]}}"#
         );
         let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], INJECTING);
-        assert!(got.contains(&format!(r#""content":"{told}","is_error":true"#)), "{got}");
+        assert!(got.contains(&format!(r#""content":"{message}","is_error":true"#)), "{got}");
     }
 }
 

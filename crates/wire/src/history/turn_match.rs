@@ -9,7 +9,7 @@ use super::saved_turn::SavedTurn;
 pub struct TurnMatch {
     /// [`super::Lookup::turn`].
     pub turn: usize,
-    /// Its saved turn.
+    /// The saved turn.
     pub saved: Arc<SavedTurn>,
 }
 

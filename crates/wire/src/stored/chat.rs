@@ -508,7 +508,7 @@ mod tests {
             shown["data"],
             json!([read(&own, &stored("c-2", &[])), stored("c-3", &[])])
         );
-        // One that was read in larger pieces than the client asked for.
+        // A page that was read in larger pieces than the client asked for.
         let cut = completions_page(body.as_bytes(), 1, find).unwrap();
         let cut: Value = serde_json::from_slice(&cut.body).unwrap();
         assert_eq!((&cut["last_id"], &cut["has_more"]), (&json!("c-1"), &json!(true)));

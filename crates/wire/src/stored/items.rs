@@ -65,7 +65,7 @@ impl SentRuns {
     }
 
     /// Adds a run of the running turn. Two answers of an upstream that counts its calls have calls of the same ids, whose
-    /// places are not told apart.
+    /// places are not distinguished.
     pub(crate) fn add(&mut self, run: SentRun) {
         let is_known = |own: &SentRun| own.is_at(&run.call_id, run.is_result);
         self.bytes += run.size();
@@ -224,7 +224,7 @@ mod tests {
             (&json!([]), &json!(null), Some("fco_call_1"))
         );
         assert_eq!(page(&form, &ours, false, &mut asked(None, 20, true)).1, None);
-        // One that was read in larger pieces than the client asked for.
+        // A page that was read in larger pieces than the client asked for.
         let (shown, next) = page(
             &form,
             &[call("call_4"), call("call_5")],
@@ -291,7 +291,7 @@ mod tests {
         };
         let (one, two) = (run("call_1", true, "sh_1"), run("call_2", true, "sh_2"));
         assert_eq!(gathered(&[&[one.clone(), one.clone()], std::slice::from_ref(&two)]), 3);
-        // Of two calls with one id it is not known which is which.
+        // If two calls have one id, it is not known which is which.
         assert_eq!(gathered(&[&[one.clone(), two.clone()], std::slice::from_ref(&two)]), 0);
         let large = run("call_3", true, &"x".repeat(MAX_MEMBERS_BYTES));
         assert_eq!(gathered(&[&[one.clone(), large.clone(), two]]), 0);

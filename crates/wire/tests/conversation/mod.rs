@@ -167,7 +167,7 @@ impl Gateway {
             hits.is_empty()
                 || history::may_hold_calls(request)
                 || begins.is_some_and(|opening| self.openings.contains(&opening)),
-            "a record that a gateway would not have looked for"
+            "a record that a gateway would not have asked for"
         );
         let mode = InjectionMode::Injecting {
             run_tool: Some("run_code"),

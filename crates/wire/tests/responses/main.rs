@@ -403,7 +403,7 @@ fn errors_in_the_middle_have_the_formats_shape() {
     );
     assert!(played.data().pop().unwrap().contains("late"));
     numbered(&played);
-    // Whose events pass as they come is not known to be at any number.
+    // The number of an answer whose events pass as they come is not known.
     let passed = play_pieces(
         request(Format::Responses, ASK),
         Injection::default(),

@@ -147,9 +147,9 @@ fn a_lost_response_is_an_error_that_says_what_to_send() {
     let refusal = r#"{"error":{"message":"No tool output found for function call call_1.","type":"invalid_request_error","param":"input","code":null}}"#;
     let played = play_with(ask, settings(), &[error(400, refusal)]);
     assert_eq!((played.sent.len(), played.head.unwrap().status), (1, 400));
-    let told = &played.value()["error"];
+    let reported = &played.value()["error"];
     assert_eq!(
-        (&told["type"], &told["param"], &told["code"]),
+        (&reported["type"], &reported["param"], &reported["code"]),
         (
             &value!("invalid_request_error"),
             &value!("previous_response_id"),
@@ -157,7 +157,7 @@ fn a_lost_response_is_an_error_that_says_what_to_send() {
         )
     );
     for said in ["resp_1", "call_1", "send the items of the conversation in \"input\""] {
-        assert!(told["message"].as_str().unwrap().contains(said), "{told}");
+        assert!(reported["message"].as_str().unwrap().contains(said), "{reported}");
     }
     // What the provider refuses for another reason is its own to say, and so is everything without Knack's tools.
     let other = r#"{"error":{"message":"Previous response with id 'resp_1' not found."}}"#;

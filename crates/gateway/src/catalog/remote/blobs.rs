@@ -27,7 +27,7 @@ impl Blobs {
         }
     }
 
-    /// Their bound, bytes.
+    /// The memory budget of all bodies.
     pub fn budget(&self) -> &MemoryBudget {
         &self.budget
     }

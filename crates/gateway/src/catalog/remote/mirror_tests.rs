@@ -178,15 +178,15 @@ fn a_catalog_of_another_namespace_is_refused() {
             watched_namespaces: None,
         })
     };
-    for (asked, told, taken) in [
+    for (asked, message, taken) in [
         (None, None, true),
         (Some("a"), Some("a"), true),
         (Some("a"), Some("b"), false),
         (Some("a"), None, false),
         (None, Some("a"), false),
     ] {
-        let answer = Mirror::for_namespace(asked).take(hello(told));
-        assert_eq!(answer == LineEffect::NotedRun, taken, "{asked:?} {told:?}");
+        let answer = Mirror::for_namespace(asked).take(hello(message));
+        assert_eq!(answer == LineEffect::NotedRun, taken, "{asked:?} {message:?}");
     }
 }
 
@@ -237,11 +237,11 @@ fn a_replica_that_lags_takes_nothing_from_a_restored_mirror() {
         let mut mirror = Mirror::default();
         mirror.restore(serde_json::from_str(&json).unwrap());
         assert_eq!(served(&mirror), ["y 20"]);
-        let told = format!("{lines:?}");
+        let message = format!("{lines:?}");
         for line in lines {
             mirror.take(line);
         }
-        assert_eq!(served(&mirror), expected, "{told}");
+        assert_eq!(served(&mirror), expected, "{message}");
     }
 }
 

@@ -11,7 +11,7 @@ use crate::model_calls::turn_store::KeyedHash;
 /// The owner of the files, and the caller against whose limits the calls to the store count.
 #[derive(Debug, Clone)]
 pub struct FilesCaller {
-    /// Whose files they are.
+    /// The owner of the files.
     pub caller: Caller,
     /// The caller against whose limits the memory of contents and the calls count.
     pub(crate) counted: KeyedHash,

@@ -24,7 +24,7 @@ const UNKNOWN_TYPE: &str = "application/octet-stream";
 pub(super) struct Form {
     /// Text fields; the last of one name.
     pub(super) fields: BTreeMap<String, String>,
-    /// Its file.
+    /// The file of the form.
     pub(super) file: FormFile,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct FormFile {
     pub(super) name: String,
     /// The media type as it was sent, else the one of the extension.
     pub(super) mime: String,
-    /// Its content.
+    /// The file's content.
     pub(super) bytes: Bytes,
 }
 

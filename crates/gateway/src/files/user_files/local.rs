@@ -329,7 +329,7 @@ const fn without_content(answer: Answer) -> Reply {
     (answer, Bytes::new())
 }
 
-/// What a client is told of an error of the disk, which the log has.
+/// The answer to a client for an error of the disk, which the log has.
 pub(super) fn failed(error: &io::Error) -> Refusal {
     tracing::warn!(%error, "a file could not be written to disk or read from it");
     if knack_registry::is_full(error) {

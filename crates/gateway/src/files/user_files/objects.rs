@@ -27,13 +27,13 @@ impl FileOwner {
 /// One file, as the Files APIs show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileInfo {
-    /// Its id.
+    /// The file's id.
     pub id: String,
     /// Its name; of a file that a run made, its path.
     pub name: String,
-    /// Its media type.
+    /// The file's media type.
     pub(crate) mime: String,
-    /// Its length, bytes.
+    /// Length in bytes.
     pub size: u64,
     /// Its purpose, in OpenAI's words.
     pub purpose: String,
@@ -47,7 +47,7 @@ pub struct FileInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// Its caller.
+    /// The caller whose container it is.
     User,
     /// A run.
     Assistant,
@@ -56,15 +56,15 @@ pub enum Source {
 /// One file of a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerFile {
-    /// Its id.
+    /// The file's id.
     pub id: String,
     /// Relative to the working directory of runs.
     pub path: String,
-    /// Its media type.
+    /// The file's media type.
     pub(crate) mime: String,
-    /// Its length, bytes.
+    /// Length in bytes.
     pub size: u64,
-    /// Its source.
+    /// Who put the file there.
     pub source: Source,
     /// When it came.
     pub(crate) created: Timestamp,
@@ -73,7 +73,7 @@ pub struct ContainerFile {
 /// A container: files that requests which name it have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Container {
-    /// Its id.
+    /// The container's id.
     pub id: String,
     /// Its name; empty for one that an answer opened.
     pub name: String,
@@ -117,9 +117,9 @@ pub struct SkillReference {
 /// The settings of a new container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewContainer {
-    /// Its id.
+    /// The container's id.
     pub id: String,
-    /// Its name.
+    /// The container's name.
     pub name: String,
     /// `None`: as long as the bound allows.
     pub(crate) idle: Option<SignedDuration>,
@@ -133,11 +133,11 @@ pub struct NewContainer {
 /// An upload that comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewFile {
-    /// Its name.
+    /// The file's name.
     pub name: String,
-    /// Its media type.
+    /// The file's media type.
     pub(crate) mime: String,
-    /// Its purpose.
+    /// The purpose that the upload named.
     pub purpose: String,
     /// How long it is to be kept; `None`: as long as the bound allows.
     pub(crate) lasts: Option<SignedDuration>,
@@ -148,9 +148,9 @@ pub struct NewFile {
 pub struct NewContainerFile {
     /// Relative to the working directory of runs.
     pub path: String,
-    /// Its media type.
+    /// The file's media type.
     pub(crate) mime: String,
-    /// Its source.
+    /// Who puts the file there.
     pub source: Source,
 }
 
@@ -165,7 +165,7 @@ pub(super) enum Object {
 }
 
 impl Object {
-    /// Its id.
+    /// The id of the file or container.
     pub(super) fn id(&self) -> &str {
         match self {
             Self::File(file) => &file.id,

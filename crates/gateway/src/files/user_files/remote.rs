@@ -49,7 +49,7 @@ pub struct RemoteFiles {
     replicas: Option<Arc<Replicas>>,
     /// By caller.
     calls: Arc<Sources>,
-    /// Of what is sent: a request is a copy of the content that its client has sent.
+    /// The memory budget for what is sent: a request is a copy of the content that its client has sent.
     sending: MemoryBudget,
 }
 

@@ -18,7 +18,7 @@ use crate::files::FileEntry;
 /// Contents of one container that are read at once.
 const READ_AT_ONCE: usize = 4;
 
-/// How often a file is looked for that other requests replace while it is read.
+/// Attempts to read a file that other requests replace meanwhile.
 const READ_TRIES: usize = 8;
 
 /// The clock.

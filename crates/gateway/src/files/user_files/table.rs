@@ -1,5 +1,5 @@
 //! Who has which files and containers, within bounds. No I/O: the time comes with each change, contents are on a disk that
-//! others write, and what changed is told, so that it can be kept or undone.
+//! others write, and what changed is returned, so that it can be kept or undone.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct Table {
     bounds: Bounds,
     files: BTreeMap<ObjectKey, FileInfo>,
     containers: BTreeMap<ObjectKey, Container>,
-    /// Of both.
+    /// Bytes of all files and containers.
     bytes: u64,
     gone: Tombstones,
     /// Since the last [`Table::take_changes`], each object once.
@@ -330,7 +330,7 @@ impl Table {
         let mut container = self.container(owner, container)?.clone();
         let bounds = &self.bounds;
         bounds.admit_file(size)?;
-        // One that is replaced makes room; it stays where the new one does not fit all the same.
+        // A file that is replaced makes room; it stays where the new one does not fit all the same.
         let replaced = container.files.iter().position(|old| old.path == file.path);
         let freed = replaced.map_or(0, |at| container.files.remove(at).size);
         if container.files.len() >= bounds.container_files {

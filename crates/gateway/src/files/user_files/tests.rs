@@ -354,9 +354,9 @@ fn what_async_threads_ask_for_waits_for_no_disk() {
     while !writes.load(Ordering::Relaxed) {
         std::thread::yield_now();
     }
-    let (told, heard) = mpsc::channel();
+    let (sender, heard) = mpsc::channel();
     let asked = Arc::clone(&store);
-    std::thread::spawn(move || told.send((UploadStore::idle(&asked), asked.held().files)));
+    std::thread::spawn(move || sender.send((UploadStore::idle(&asked), asked.held().files)));
     // Whoever waits for the disk waits until this thread goes on.
     let heard = heard.recv_timeout(Duration::from_mins(1));
     drop(waits);

@@ -1,4 +1,4 @@
-//! The traces of files and containers that are gone: lists go on behind them, and a late reader is told that one has expired.
+//! The traces of files and containers that are gone: lists go on behind them, and a late reader gets the answer that one has expired.
 //!
 //! They are forgotten in the order in which they came, those of each account by themselves, and its containers apart from its
 //! files: most answers with runs open a container, and all of these expire.
@@ -26,7 +26,7 @@ pub(super) struct Tombstone {
     pub(super) is_container: bool,
 }
 
-/// Of one account, and whether of its containers.
+/// An account, and whether the queue is that of its containers; else it is that of its files.
 type QueueKey = (KeyedHash, bool);
 
 /// The traces.

@@ -72,7 +72,7 @@ impl Listing {
     /// A page in the client's terms, and at most `most` of it; `None`: it is no list.
     async fn page(&self, body: &[u8], most: usize) -> Option<ItemPage> {
         let mut known = self.reader.saved_turns(&stored::list_ids(body)).await;
-        // Of the rounds of an answer, only the last one counts here: the saved turn of the answer has the answer's own id.
+        // Only the last round of an answer counts here: the saved turn of the answer has the answer's own id.
         let ended = |(id, saved): (&String, &Arc<SavedTurn>)| {
             let answer = &saved.stored.as_ref()?.part_of;
             (saved.state == *id && !answer.is_empty() && !known.contains_key(answer)).then(|| answer.clone())

@@ -1,7 +1,7 @@
 //! What is read of the provider and made of it, with its share of the memory budget from its arrival until the client has it.
 //!
 //! Clients choose how much is read, and how many of them read at once. What they read counts as the bodies of their
-//! requests do: an account takes a part of the budget only, and is told to try again where there is no room.
+//! requests do: an account takes a part of the budget only, and is answered to try again where there is no room.
 
 use axum::body::Body;
 use axum::response::Response;

@@ -27,7 +27,7 @@ impl StoredAnswer {
             ascending: query.get("order") == Some("asc"),
         };
         let mut list = ItemList { stored: self, asked };
-        // The provider does not know the run: its place is looked for from the beginning.
+        // The provider does not know the run: its place is searched for from the beginning.
         let from_beginning = self.answer_path.with(&self.answer_path.id, &query.first_page().text());
         if let Some(path) = from_beginning.filter(|_| list.asked.behind.is_some()) {
             set_path(&mut request, &path);

@@ -70,7 +70,7 @@ impl Drive {
         self.state = DriveState::Reading;
     }
 
-    /// Hands on bytes of an answer that is not looked into. A stream in the background is remembered with its first event: its
+    /// Hands on bytes of an answer that is passed on unread. A stream in the background is remembered with its first event: its
     /// client may read it by its id from then on.
     pub(super) fn pass(&mut self, bytes: Bytes, out: &mut Vec<DriveAction>) {
         let Some(events) = &mut self.background else {

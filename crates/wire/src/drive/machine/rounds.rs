@@ -161,7 +161,7 @@ impl Drive {
         let results = self.take_results();
         let dialect = dialect(self.request.format());
         if self.round == 0 {
-            // Of calls that an earlier answer left open: this exchange has no turn yet.
+            // Results of calls that an earlier answer left open: this exchange has no turn yet.
             let elements = dialect.results(&results);
             self.body = splice::grow(&self.body, dialect.conversation_key(), &elements);
             self.entries.push(HiddenEntry::Results(results));

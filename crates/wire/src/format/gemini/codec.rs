@@ -49,7 +49,7 @@ pub(crate) struct GeminiCodec {
     sources: Map<String, Value>,
     /// Bytes of text that are shown.
     text_bytes: u64,
-    /// Those before the round's own text, with what parts them from it.
+    /// Bytes shown before the round's own text, with what separates them from it.
     before_bytes: u64,
     /// Parts that are shown of the rounds before.
     before_parts: usize,
@@ -273,7 +273,7 @@ impl GeminiCodec {
 
     /// What a candidate says of its sources where it differs in the answer: places, and in a body what earlier rounds say.
     fn cited(&self, raw: &[u8], candidate: Span) -> Map<String, Value> {
-        // Of an answer without anything hidden all is as it came.
+        // An answer without anything hidden stays as it came.
         if self.before_parts == 0 && self.sources.is_empty() && self.hidden_calls().next().is_none() {
             return Map::new();
         }

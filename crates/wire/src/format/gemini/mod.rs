@@ -107,7 +107,7 @@ impl AnswerDialect for Gemini {
 /// The first generation of models that takes functions and a demanded form of the answer in one request.
 pub(crate) const BOTH_FROM: u32 = 3;
 
-/// The generation that the name of a Gemini model tells, behind any path (`models/`, `google/`).
+/// The generation in the name of a Gemini model, behind any path (`models/`, `google/`).
 pub(crate) fn generation(model: &str) -> Option<u32> {
     let name = model.rsplit('/').next()?.strip_prefix("gemini-")?;
     let digits = name.split(|char: char| !char.is_ascii_digit()).next()?;

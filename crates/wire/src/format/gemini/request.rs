@@ -148,7 +148,7 @@ fn add_system(request: &Request, text: &Bytes, edits: &mut Edits) {
         return splice::extend_string(edits, system, text.clone());
     }
     if let Ok(elements) = json::elements(src, system) {
-        // Of contents or of parts.
+        // The list may hold contents or parts.
         let is_content = |element: &Span| json::get(src, *element, "parts").is_some();
         let element = if elements.last().is_some_and(is_content) {
             [br#"{"parts":"#, list.as_slice(), b"}"].concat()
@@ -238,7 +238,7 @@ const SYSTEM: [&str; 2] = ["systemInstruction", "system_instruction"];
 /// Why nothing may be injected. A cached content has its own system text and tools, and refuses others beside it. Older
 /// models refuse functions where a form of the answer is demanded, and many refuse them beside built-in tools alone; a
 /// client that declares functions of its own there, or says that both may be called, knows that its model takes both.
-/// `declares`: whether the client has functions; `counts`: members of `tools` that are looked at.
+/// `declares`: whether the client has functions; `counts`: members of `tools` that are read.
 fn closed(request: &Request, declares: bool, counts: &dyn Fn(&json::Member) -> bool) -> Option<&'static str> {
     if present(request, "cachedContent", "cached_content").is_some() {
         return Some("cachedContent");

@@ -32,7 +32,7 @@ pub(crate) struct ResponsesCodec {
     id_text: String,
     /// The running round's own id.
     state_id: String,
-    /// Those of the rounds before.
+    /// The ids of the rounds before.
     rounds: Vec<String>,
     /// Items of the rounds before that were not shown.
     hidden: Vec<String>,

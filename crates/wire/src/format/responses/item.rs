@@ -15,11 +15,11 @@ pub(super) struct OutputItem {
     pub(super) raw: Vec<u8>,
     /// True if `raw` is the final form.
     pub(super) done: bool,
-    /// Of a call that the client may have to answer.
+    /// The id of a call that the client may have to answer; else empty.
     pub(super) call_id: String,
-    /// Of an item that answers a call: that call.
+    /// The id of the call that this item answers; else empty.
     pub(super) answers: String,
-    /// Of a function or a custom tool; other calls are known by their type.
+    /// The name of a function or a custom tool; other calls are known by their type.
     pub(super) name: String,
     /// Arguments of a function call, or the input of a custom one.
     pub(super) arguments: String,
@@ -68,7 +68,7 @@ impl OutputItem {
         self.text("id")
     }
 
-    /// Its type.
+    /// The item's type.
     pub(super) fn type_name(&self) -> Cow<'_, str> {
         self.text("type")
     }
@@ -133,7 +133,7 @@ const APPROVAL: &str = "mcp_approval_request";
 /// What the client says to it.
 const APPROVED: &str = "mcp_approval_response";
 
-/// True for the types of calls that are told apart by name.
+/// True for the types of calls that are distinguished by name.
 fn is_named(kind: &str) -> bool {
     matches!(kind, "function_call" | "custom_tool_call")
 }

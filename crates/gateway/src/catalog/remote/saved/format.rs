@@ -47,7 +47,7 @@ pub(super) struct SavedHead {
     pub(super) format: u32,
     #[serde(default)]
     pub(super) protocol: u32,
-    /// Of the writer, for people.
+    /// The version of the program that wrote the file, for people.
     #[serde(default)]
     pub(super) version: String,
     #[serde(default)]

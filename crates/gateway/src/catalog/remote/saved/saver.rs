@@ -143,7 +143,7 @@ impl SaverTask {
         let done = tokio::task::spawn_blocking(move || perform(&location, &requested, confirmed_at, written)).await;
         let done = done.unwrap_or_else(|error| Err(SaveError::Write("the task", std::io::Error::other(error))));
         self.written = *done.as_ref().unwrap_or(&None);
-        // One that is too large is so until it changes.
+        // A catalog that is too large stays too large until it changes: only failed writes are repeated.
         self.failed = matches!(done, Err(SaveError::Write(..))).then_some(request);
         match done {
             Ok(_) => self.logged.clear(),

@@ -42,7 +42,7 @@ pub(super) struct EarlierRounds {
 /// The value of a member.
 #[derive(Debug)]
 enum Carried {
-    /// Of a string, as written, without quotes.
+    /// The content of a string, as written, without quotes.
     Text(Vec<u8>),
     /// Elements joined by commas.
     List(Vec<u8>),
@@ -88,7 +88,7 @@ impl EarlierRounds {
         self.lost_logprobs = true;
     }
 
-    /// Those of the texts before; `None`: not all of them are known.
+    /// The log probabilities of the texts before; `None`: not all of them are known.
     pub(super) fn logprobs(&self) -> Option<&[u8]> {
         (!self.lost_logprobs).then_some(&self.logprobs)
     }

@@ -16,7 +16,7 @@ pub(super) struct KeptAnswer {
     own: BTreeMap<String, String>,
     /// Ids of the rounds before the running one.
     rounds: Vec<String>,
-    /// That of the running one.
+    /// The id of the running round.
     pub(super) id: String,
     /// Ids of Knack's calls of round 1, once it is over. What can be read of an answer is this round, or the last one.
     hidden: Vec<String>,

@@ -23,7 +23,7 @@ pub(super) struct ChatTurn {
     pub(super) usage: Option<DecodedFrame>,
     pub(super) body: Option<DecodedFrame>,
     pub(super) gathered: usize,
-    /// Of the chunks of a stream, for what is read of the answer later.
+    /// The log probabilities in the chunks of a stream, for what is read of the answer later.
     pub(super) logprobs: TurnLogprobs,
 }
 

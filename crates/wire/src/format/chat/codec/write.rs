@@ -34,7 +34,7 @@ impl ChatCodec {
         match total.filter(|_| layout.usage(raw).is_some()) {
             // A client that asked gets a chunk of its own.
             _ if self.wants_usage => set(usage, b"null"),
-            // Of a provider that has it beside the finish reason (Mistral, DeepSeek), clients read it there unasked.
+            // Clients of a provider that has it beside the finish reason (Mistral, DeepSeek) read it there unasked.
             Some(total) => set(usage, total),
             None => {
                 let spans: Vec<Span> = layout.top.iter().map(json::Member::whole).collect();
