@@ -1,6 +1,6 @@
 //! Skills of a site for installers: the index at `/.well-known/agent-skills/`, and the files that it names.
 //!
-//! What is offered to whom is decided by the [`Shelf`] of a request.
+//! What is offered to whom is decided by the [`OfferedSkills`] of a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,8 +49,8 @@ pub(crate) struct HeldFiles {
     pub(crate) share: Option<MemoryShare>,
 }
 
-/// What a request is offered.
-pub(crate) trait Shelf: Send + Sync {
+/// The skills that a request is offered.
+pub(crate) trait OfferedSkills: Send + Sync {
     /// The skills, by name.
     fn skills(&self) -> &[SiteSkill];
     /// The files of one of them, by its index in the list.
@@ -110,9 +110,9 @@ impl Site {
         &self,
         parts: &Parts,
         (before, path): (&str, &str),
-        shelf: &dyn Shelf,
+        offered: &dyn OfferedSkills,
     ) -> Response<Bytes> {
-        match self.find(parts, (before, path), shelf).await {
+        match self.find(parts, (before, path), offered).await {
             Ok(found) => answered(&parts.headers, found),
             Err(refused) => refused.response(&format!("{before}{path}")),
         }
@@ -122,19 +122,19 @@ impl Site {
         &self,
         parts: &Parts,
         (before, path): (&str, &str),
-        shelf: &dyn Shelf,
+        offered: &dyn OfferedSkills,
     ) -> Result<ServedFile, Refusal> {
         if !matches!(parts.method, Method::GET | Method::HEAD) {
             return Err(Refusal::NotAllowed);
         }
         let place = |name: &str| {
-            let found = shelf.skills().iter().position(|skill| skill.name == name);
+            let found = offered.skills().iter().position(|skill| skill.name == name);
             found.ok_or(Refusal::NotFound)
         };
         match asked(path).ok_or(Refusal::NotFound)? {
-            Target::Index => self.index(before, shelf).await,
+            Target::Index => self.index(before, offered).await,
             Target::Document(name) => {
-                let held = shelf.files(place(name)?).await?;
+                let held = offered.files(place(name)?).await?;
                 let file = held.files.get(SKILL_MD).ok_or(Refusal::NotFound)?;
                 Ok(ServedFile::new(
                     "text/markdown; charset=utf-8",
@@ -144,7 +144,7 @@ impl Site {
             Target::Archive(name) => {
                 let at = place(name)?;
                 let media_type = "application/zip";
-                let known = shelf.skills().get(at).and_then(|skill| self.known(&skill.digest));
+                let known = offered.skills().get(at).and_then(|skill| self.known(&skill.digest));
                 if known.as_ref().is_some_and(|known| known.kind != SkillFileKind::Archive) {
                     return Err(Refusal::NotFound);
                 }
@@ -155,7 +155,7 @@ impl Site {
                         bytes: None,
                     });
                 }
-                let held = shelf.files(at).await?;
+                let held = offered.files(at).await?;
                 if kind(&held.files) != SkillFileKind::Archive {
                     return Err(Refusal::NotFound);
                 }
@@ -164,10 +164,10 @@ impl Site {
         }
     }
 
-    async fn index(&self, before: &str, shelf: &dyn Shelf) -> Result<ServedFile, Refusal> {
-        let mut offers = Vec::with_capacity(shelf.skills().len());
-        for (at, skill) in shelf.skills().iter().enumerate().take(ENTRIES_MAX) {
-            match self.measured(shelf, (at, skill)).await {
+    async fn index(&self, before: &str, offered: &dyn OfferedSkills) -> Result<ServedFile, Refusal> {
+        let mut offers = Vec::with_capacity(offered.skills().len());
+        for (at, skill) in offered.skills().iter().enumerate().take(ENTRIES_MAX) {
+            match self.measured(offered, (at, skill)).await {
                 Ok(measured) => offers.push(offer(before, skill, measured)),
                 // It was deleted meanwhile.
                 Err(Refusal::NotFound) => {}
@@ -183,11 +183,15 @@ impl Site {
     }
 
     /// Kind and digest of a skill's file.
-    async fn measured(&self, shelf: &dyn Shelf, (at, skill): (usize, &SiteSkill)) -> Result<FileDigest, Refusal> {
+    async fn measured(
+        &self,
+        offered: &dyn OfferedSkills,
+        (at, skill): (usize, &SiteSkill),
+    ) -> Result<FileDigest, Refusal> {
         if let Some(known) = self.known(&skill.digest) {
             return Ok(known);
         }
-        let held = shelf.files_to_measure(at).await?;
+        let held = offered.files_to_measure(at).await?;
         let kind = kind(&held.files);
         let made = FileDigest {
             kind,

@@ -23,7 +23,7 @@ const RETRY_LASTING_SECONDS: i64 = 6 * 60 * 60;
 /// An environment whose image could not be pulled is built again at most this often, seconds: the pull may have failed because a
 /// credential is missing, and then another build does not help.
 const REMAKE_SECONDS: i64 = 60 * 60;
-/// Namespaces whose last turns are known: as many as can have statuses.
+/// Namespaces whose last builds are known: as many as can have statuses.
 const MAX_TURNS: usize = MAX_STATUSES;
 /// An environment without a request for this long is forgotten, seconds. A skill that comes back is built again.
 pub(super) const UNUSED_SECONDS: i64 = 30 * 24 * 60 * 60;
@@ -39,9 +39,9 @@ pub(super) enum Build {
     Ended(Outcome),
 }
 
-/// The decision.
+/// The plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Decision {
+pub(super) struct BuildPlan {
     /// Keys to build now.
     pub(super) start: Vec<String>,
     /// Keys whose Jobs are no longer needed.
@@ -50,7 +50,7 @@ pub(super) struct Decision {
     pub(super) statuses: EnvironmentStatuses,
 }
 
-impl Decision {
+impl BuildPlan {
     /// The statuses before anything is started: those of the builds to start are as they were in `known`.
     pub(super) fn before_starts(&self, known: &EnvironmentStatuses) -> EnvironmentStatuses {
         let mut statuses = self.statuses.clone();
@@ -74,7 +74,7 @@ impl StartOrder {
         self.0.iter().position(|known| known == namespace)
     }
 
-    /// A namespace has its turn now.
+    /// A namespace gets a build now.
     pub(super) fn take(&mut self, namespace: &str) {
         self.0.retain(|known| known != namespace);
         self.0.push_back(namespace.to_owned());
@@ -93,24 +93,23 @@ pub(super) fn decide(
     unpulled: &BTreeMap<String, i64>,
     (start_order, unread): (&StartOrder, &Unread),
     now: i64,
-) -> Decision {
-    let mut decision = Decision {
+) -> BuildPlan {
+    let mut plan = BuildPlan {
         statuses: unused(wanted, known, now),
-        ..Decision::default()
+        ..BuildPlan::default()
     };
     let is_due = |status: &EnvironmentStatus| is_due(status, unpulled, now);
     let waits = |asked: &NeededEnvironment| unread.waits(asked, now);
     let chosen = chosen(wanted, known, builds, (is_due, waits), start_order);
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
-            decision.remove.push(key.clone());
+            plan.remove.push(key.clone());
         }
     }
     for (key, asked) in wanted {
         let before = before(known, key, asked);
         if !asked.is_listed {
-            decision
-                .statuses
+            plan.statuses
                 .0
                 .insert(key.clone(), used(unlisted(before, &asked.asked.base, now), now));
             continue;
@@ -118,26 +117,26 @@ pub(super) fn decide(
         // Nothing is built for replaced revisions; their existing environments stay.
         if asked.is_earlier && !builds.contains_key(key) {
             if let Some(status) = before.filter(|status| !status.state.is_pending()) {
-                decision.statuses.0.insert(key.clone(), used(status.clone(), now));
+                plan.statuses.0.insert(key.clone(), used(status.clone(), now));
             }
             continue;
         }
         // Only what is due and has no Job is chosen.
         let starts = chosen.contains(key.as_str());
         if starts {
-            decision.start.push(key.clone());
+            plan.start.push(key.clone());
         }
         let status = match (before, builds.get(key)) {
             (before, Some(build)) => of_build(before, build, now),
             (Some(status), None) if !is_due(status) || waits(asked) => status.clone(),
             (before, None) => of_turn(before, starts, now),
         };
-        decision.statuses.0.insert(key.clone(), used(status, now));
+        plan.statuses.0.insert(key.clone(), used(status, now));
     }
-    bound(&mut decision.statuses, wanted);
-    let kept = &decision.statuses;
-    decision.start.retain(|key| kept.get(key).is_some());
-    decision
+    bound(&mut plan.statuses, wanted);
+    let kept = &plan.statuses;
+    plan.start.retain(|key| kept.get(key).is_some());
+    plan
 }
 
 /// The status of an environment until now. That its image was not listed says nothing once it is.

@@ -44,14 +44,14 @@ fn status(state: State, age: i64) -> EnvironmentStatus {
     }
 }
 
-/// The decision where no namespace had a turn before.
+/// The plan where no namespace had a build before.
 fn decide(
     wanted: &BTreeMap<String, NeededEnvironment>,
     known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
     unpulled: &BTreeMap<String, i64>,
     now: i64,
-) -> Decision {
+) -> BuildPlan {
     let (order, unread) = (StartOrder::default(), Unread::default());
     super::decide(wanted, known, builds, unpulled, (&order, &unread), now)
 }
@@ -194,10 +194,10 @@ fn an_environment_goes_from_asked_for_to_built() {
         let is_ended = matches!(build, Some(Build::Ended(_)));
         let builds = build.into_iter().map(|build| ("k".to_owned(), build)).collect();
         let keys: &[&str] = if is_wanted { &["k"] } else { &[] };
-        let decision = decide(&wanted(keys), &known, &builds, &BTreeMap::new(), NOW);
-        assert_eq!(!decision.start.is_empty(), starts, "{what}");
-        assert_eq!(!decision.remove.is_empty(), is_ended, "{what}");
-        let status = decision.statuses.get("k");
+        let plan = decide(&wanted(keys), &known, &builds, &BTreeMap::new(), NOW);
+        assert_eq!(!plan.start.is_empty(), starts, "{what}");
+        assert_eq!(!plan.remove.is_empty(), is_ended, "{what}");
+        let status = plan.statuses.get("k");
         let actual = status.map(|status| (status.state, status.message.as_str()));
         assert_eq!(actual, after, "{what}");
         let is_ready = status.is_some_and(|status| status.environment.is_some());
@@ -225,13 +225,9 @@ fn what_earlier_revisions_have_stays_and_nothing_is_made_for_them() {
         let key = || "earlier".to_owned();
         let known = EnvironmentStatuses(before.into_iter().map(|status| (key(), status)).collect());
         let builds = build.into_iter().map(|build| (key(), build)).collect();
-        let decision = decide(&wanted(&["earlier"]), &known, &builds, &BTreeMap::new(), NOW);
-        assert_eq!(decision.start, [""; 0], "{what}");
-        assert_eq!(
-            decision.statuses.get("earlier").map(|status| status.state),
-            after,
-            "{what}"
-        );
+        let plan = decide(&wanted(&["earlier"]), &known, &builds, &BTreeMap::new(), NOW);
+        assert_eq!(plan.start, [""; 0], "{what}");
+        assert_eq!(plan.statuses.get("earlier").map(|status| status.state), after, "{what}");
     }
 }
 
@@ -249,16 +245,16 @@ fn few_are_built_at_once_and_few_are_known() {
     let names: Vec<String> = (0..MAX_STATUSES + 10).map(|number| format!("k{number:04}")).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
     let builds = BTreeMap::from([("k0000".to_owned(), Build::Running)]);
-    let decision = decide(
+    let plan = decide(
         &wanted(&keys),
         &EnvironmentStatuses::default(),
         &builds,
         &BTreeMap::new(),
         NOW,
     );
-    assert!(decision.start.len() < BUILDS_AT_ONCE);
-    assert_eq!(decision.statuses.0.len(), MAX_STATUSES);
-    let waiting = decision
+    assert!(plan.start.len() < BUILDS_AT_ONCE);
+    assert_eq!(plan.statuses.0.len(), MAX_STATUSES);
+    let waiting = plan
         .statuses
         .0
         .values()
@@ -282,14 +278,14 @@ fn a_namespace_that_asks_for_hundreds_keeps_no_other_one_waiting() {
         (&["greedy/000", "greedy/001", "greedy/002"], &["modest/1"]),
         (&["greedy/000", "greedy/001", "modest/1", "other/1"], &[]),
     ] {
-        let decision = decide(
+        let plan = decide(
             &wanted(&keys),
             &EnvironmentStatuses::default(),
             &builds(running),
             &BTreeMap::new(),
             NOW,
         );
-        assert_eq!(decision.start, expected, "{running:?}");
+        assert_eq!(plan.start, expected, "{running:?}");
     }
 }
 
@@ -312,7 +308,7 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
         let over = (running.len() == BUILDS_AT_ONCE).then(|| running.pop_front()).flatten();
         let mut builds: BTreeMap<String, Build> = running.iter().map(|key| (key.clone(), Build::Running)).collect();
         builds.extend(over.map(|key| (key, ended(State::Ready))));
-        let decision = super::decide(
+        let plan = super::decide(
             &all,
             &known,
             &builds,
@@ -320,12 +316,12 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
             (&start_order, &Unread::default()),
             NOW + reconcile,
         );
-        for key in &decision.start {
+        for key in &plan.start {
             start_order.take(&all[key].skill.namespace);
         }
-        running.extend(decision.start.iter().cloned());
-        started.extend(decision.start);
-        known = decision.statuses;
+        running.extend(plan.start.iter().cloned());
+        started.extend(plan.start);
+        known = plan.statuses;
     }
     let namespaces: Vec<&str> = started.iter().filter_map(|key| key.split('/').next()).collect();
     assert_eq!(namespaces[..6], ["a", "b", "c", "d", "team-x", "team-y"]);
@@ -337,8 +333,8 @@ fn who_asked_first_has_the_first_turn() {
     let all = wanted(&["a/1", "b/1", "c/1", "d/1", "e/1", "f/1"]);
     let waits = |key: &str, age| (key.to_owned(), status(State::Resolving, age));
     let known = EnvironmentStatuses([waits("f/1", 9), waits("e/1", 8), waits("d/1", 7), waits("c/1", 6)].into());
-    let decision = decide(&all, &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
-    assert_eq!(decision.start, ["c/1", "d/1", "e/1", "f/1"]);
+    let plan = decide(&all, &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
+    assert_eq!(plan.start, ["c/1", "d/1", "e/1", "f/1"]);
 }
 
 #[test]
@@ -407,10 +403,10 @@ fn a_namespace_that_asks_for_thousands_takes_no_other_one_its_status() {
             .map(|key| ((*key).to_owned(), status(State::Ready, 100)))
             .collect(),
     );
-    let decision = decide(&wanted(&keys), &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
-    assert_eq!(decision.statuses.0.len(), MAX_STATUSES);
+    let plan = decide(&wanted(&keys), &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
+    assert_eq!(plan.statuses.0.len(), MAX_STATUSES);
     for key in others {
-        assert!(decision.statuses.get(key).is_some(), "{key}");
+        assert!(plan.statuses.get(key).is_some(), "{key}");
     }
 }
 
@@ -447,10 +443,10 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
         ),
     ] {
         let known = EnvironmentStatuses([(key.to_owned(), before.clone())].into());
-        let decision = decide(&wanted(&[key]), &known, &BTreeMap::new(), &unpulled, NOW);
-        assert_eq!(!decision.start.is_empty(), starts, "{what}");
+        let plan = decide(&wanted(&[key]), &known, &BTreeMap::new(), &unpulled, NOW);
+        assert_eq!(!plan.start.is_empty(), starts, "{what}");
         assert_eq!(
-            decision.statuses.get(key),
+            plan.statuses.get(key),
             Some(&used(before.clone(), NOW)),
             "{what}: it serves meanwhile"
         );
@@ -499,16 +495,16 @@ fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
             }
         };
         let builds = running.iter().map(|key| (key.clone(), outcome(step))).collect();
-        let decision = decide(&all, &known, &builds, &BTreeMap::new(), NOW + step);
+        let plan = decide(&all, &known, &builds, &BTreeMap::new(), NOW + step);
         for (key, status) in &known.0 {
-            let is_lost = status.state == State::Ready && decision.statuses.get(key).is_none();
+            let is_lost = status.state == State::Ready && plan.statuses.get(key).is_none();
             assert!(!is_lost, "reconcile {step}: {key} served");
         }
-        assert!(decision.statuses.0.len() <= MAX_STATUSES, "reconcile {step}");
-        running.retain(|key| !decision.remove.contains(key));
-        started += decision.start.len();
-        running.extend(decision.start);
-        known = decision.statuses;
+        assert!(plan.statuses.0.len() <= MAX_STATUSES, "reconcile {step}");
+        running.retain(|key| !plan.remove.contains(key));
+        started += plan.start.len();
+        running.extend(plan.start);
+        known = plan.statuses;
     }
     assert_eq!((started, running.len()), (3, 0), "one build for each free place");
     let states = known.0.values().filter(|status| status.state == State::Ready);
@@ -546,7 +542,11 @@ fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_r
         );
         assert!(status.message.contains("b@sha256:0") && status.message.contains("imageAllowList"));
     }
-    assert_eq!(reconcile(&all, &off.statuses, NOW + 9).statuses, off.statuses, "it settles");
+    assert_eq!(
+        reconcile(&all, &off.statuses, NOW + 9).statuses,
+        off.statuses,
+        "it settles"
+    );
     // It is listed again.
     for one in all.values_mut() {
         one.is_listed = true;
@@ -574,17 +574,17 @@ fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
     let reconcile = |known: &EnvironmentStatuses, unread: &Unread, now| {
         super::decide(&all, known, &BTreeMap::new(), &BTreeMap::new(), (&order, unread), now)
     };
-    let decision = reconcile(&known, &unread, NOW);
-    assert_eq!(decision.start, ["a1", "a2", "a3", "a4"]);
-    known = decision.statuses;
-    for key in &decision.start {
+    let plan = reconcile(&known, &unread, NOW);
+    assert_eq!(plan.start, ["a1", "a2", "a3", "a4"]);
+    known = plan.statuses;
+    for key in &plan.start {
         let why = Refusal::Unread(format!("the build waits for the content of {key}"));
         known.0.insert(key.clone(), not_started(None, &why, NOW));
         unread.failed(&all[key], NOW);
     }
-    let decision = reconcile(&known, &unread, NOW + 1);
-    assert_eq!(decision.start, ["z"]);
-    let kept = decision.statuses.get("a1").unwrap();
+    let plan = reconcile(&known, &unread, NOW + 1);
+    assert_eq!(plan.start, ["z"]);
+    let kept = plan.statuses.get("a1").unwrap();
     assert_eq!(
         (kept.state, kept.message.as_str()),
         (State::Resolving, "the build waits for the content of a1")

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admitted::{admitted, held_back};
 use super::builders::{Builders, Builds, refusal};
-use super::decide::{Build, Decision, OTHERS_FIRST, Refusal, StartOrder, decide, not_started};
+use super::decide::{Build, BuildPlan, OTHERS_FIRST, Refusal, StartOrder, decide, not_started};
 use super::job::BuilderSettings;
 use super::metrics::BuildMetrics;
 use super::outcome::Outcome;
@@ -208,7 +208,7 @@ impl Server {
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
         let unpulled = self.unpulled();
         past.unread.keep(&wanted);
-        let decision = decide(
+        let plan = decide(
             &wanted,
             &before.statuses,
             &builds.by_key,
@@ -218,12 +218,12 @@ impl Server {
         );
         // First what has happened: nothing that is refused to a new build may keep it from being known. The statuses go before the
         // Jobs, whose outcomes would be lost, and these before new ones, which share their quota.
-        let happened = decision.before_starts(&before.statuses);
+        let happened = plan.before_starts(&before.statuses);
         let (mut written, mut refused) = self.status(&before, happened, &wanted, now).await?;
         past.written = Some(written.clone());
-        self.remove(&decision, &builds, &written.statuses).await;
-        if !decision.start.is_empty() {
-            let statuses = self.start_all(&decision, &before.statuses, &wanted, past, now).await;
+        self.remove(&plan, &builds, &written.statuses).await;
+        if !plan.start.is_empty() {
+            let statuses = self.start_all(&plan, &before.statuses, &wanted, past, now).await;
             (written, refused) = self.status(&written, statuses, &wanted, now).await?;
         }
         let is_busy = written.statuses.0.values().any(|status| status.state.is_pending())
@@ -287,18 +287,18 @@ impl Server {
         Ok((WrittenStatuses { statuses, lines }, refused))
     }
 
-    /// Starts the builds of a decision. Returns the statuses: of those that could not be started, why.
+    /// Starts the builds of a plan. Returns the statuses: of those that could not be started, why.
     async fn start_all(
         &self,
-        decision: &Decision,
+        plan: &BuildPlan,
         before: &EnvironmentStatuses,
         wanted: &BTreeMap<String, NeededEnvironment>,
         past: &mut BuildState,
         now: i64,
     ) -> EnvironmentStatuses {
-        let mut statuses = decision.statuses.clone();
+        let mut statuses = plan.statuses.clone();
         let mut waits = None;
-        for key in &decision.start {
+        for key in &plan.start {
             let Some(asked) = wanted.get(key) else { continue };
             let started = match &waits {
                 None => self.start(key, asked, &mut past.requests).await,
@@ -334,12 +334,12 @@ impl Server {
     }
 
     /// Removes Jobs that have ended, whose outcomes are `written`. One that stays is removed at the next reconcile.
-    async fn remove(&self, decision: &Decision, builds: &Builds, written: &EnvironmentStatuses) {
-        for key in &decision.remove {
+    async fn remove(&self, plan: &BuildPlan, builds: &Builds, written: &EnvironmentStatuses) {
+        for key in &plan.remove {
             // For an environment that the hub may not run yet, the Job is the only record.
             let image =
                 |statuses: &EnvironmentStatuses| statuses.get(key).and_then(|status| status.environment.clone());
-            if image(&decision.statuses).is_some_and(|made| image(written) != Some(made)) {
+            if image(&plan.statuses).is_some_and(|made| image(written) != Some(made)) {
                 continue;
             }
             let Some(uid) = builds.ended.get(key) else { continue };
@@ -348,8 +348,7 @@ impl Server {
                 continue;
             }
             if let Some(Build::Ended(outcome)) = builds.by_key.get(key) {
-                if outcome.state != State::Ready
-                    && decision.statuses.get(key).is_some_and(|now| now.state == State::Ready)
+                if outcome.state != State::Ready && plan.statuses.get(key).is_some_and(|now| now.state == State::Ready)
                 {
                     let (state, message) = (outcome.state, &outcome.message);
                     tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be rebuilt");

@@ -8,7 +8,7 @@ use knack_skill::model::SkillRef;
 use kube::ResourceExt as _;
 
 use crate::selection::{
-    Caller, EnvironmentRequest, Reason, Revision, Scope, Selected, asked, counted, is_chosen, newest_version, select,
+    Audience, EnvironmentRequest, Reason, Revision, Scope, Selected, asked, counted, is_chosen, newest_version, select,
     version_matches,
 };
 
@@ -44,7 +44,7 @@ pub(super) fn wanted<'a>(
     for (runtime, scope) in runtimes {
         let gives = runtime.spec.packages.as_ref().is_some_and(|rules| rules.standard);
         let packaged = skills.iter().copied().filter(|skill| gives || has_packages(skill));
-        for item in select(runtime, &scope, Caller::All, packaged) {
+        for item in select(runtime, &scope, Audience::All, packaged) {
             let is_wanted = is_wanted(&item);
             let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
             let revisions = revisions(item.skill, item.pin);

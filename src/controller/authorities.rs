@@ -418,9 +418,15 @@ mod tests {
         let both = || vec![one.clone(), other.clone()];
         checked.note(&one, "a", now);
         checked.note(&other, "a", now + AUTHORITIES_CHECK_INTERVAL / 2);
-        assert_eq!(checked.until(now + AUTHORITIES_CHECK_INTERVAL / 2), now + AUTHORITIES_CHECK_INTERVAL);
+        assert_eq!(
+            checked.until(now + AUTHORITIES_CHECK_INTERVAL / 2),
+            now + AUTHORITIES_CHECK_INTERVAL
+        );
         assert_eq!(checked.due(both(), "a", now + AUTHORITIES_CHECK_INTERVAL - RETRY), []);
-        assert_eq!(checked.due(both(), "a", now + AUTHORITIES_CHECK_INTERVAL), slice::from_ref(&one));
+        assert_eq!(
+            checked.due(both(), "a", now + AUTHORITIES_CHECK_INTERVAL),
+            slice::from_ref(&one)
+        );
         assert_eq!(
             checked.until(now + AUTHORITIES_CHECK_INTERVAL),
             now + AUTHORITIES_CHECK_INTERVAL / 2 + AUTHORITIES_CHECK_INTERVAL

@@ -23,7 +23,7 @@ pub(super) type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
 
 /// The stores of one watched namespace, or of all.
 #[derive(Debug, Clone)]
-pub(super) struct Realm {
+pub(super) struct WatchScope {
     pub(super) skills: Store<WatchedSkill>,
     pub(super) runtimes: Store<WatchedRuntime>,
     pub(super) config_maps: Store<ConfigMapMeta>,
@@ -41,18 +41,18 @@ pub(super) struct Realm {
 
 /// All stores.
 #[derive(Debug)]
-pub(super) struct ClusterState {
-    pub(super) realms: Vec<Realm>,
+pub(super) struct ControllerState {
+    pub(super) watch_scopes: Vec<WatchScope>,
     pub(super) namespaces: Store<PartialObjectMeta<Namespace>>,
     /// Computed from `namespaces` on demand; code that changes them clears it.
     pub(super) labels: Cached<NamespaceLabels>,
-    /// Computed from the realms' runtimes on demand; code that changes them clears it.
+    /// Computed from the watch scopes' runtimes on demand; code that changes them clears it.
     pub(super) sorted_runtimes: Cached<Vec<Arc<WatchedRuntime>>>,
     /// One per stream; true once its first list is complete.
     pub(super) ready: Vec<watch::Receiver<bool>>,
 }
 
-impl ClusterState {
+impl ControllerState {
     /// Waits until every first list is complete: before, absence means nothing.
     pub(super) async fn ready(&self) {
         for ready in &self.ready {
@@ -69,13 +69,16 @@ impl ClusterState {
     /// One skill, unless it cannot be read or is on its way out.
     pub(super) fn skill(&self, namespace: &str, name: &str) -> Option<Arc<WatchedSkill>> {
         let key = ObjectRef::<WatchedSkill>::new(name).within(namespace);
-        let found = self.realms.iter().find_map(|realm| realm.skills.get(&key));
+        let found = self
+            .watch_scopes
+            .iter()
+            .find_map(|watch_scope| watch_scope.skills.get(&key));
         found.filter(|skill| decoded(skill).is_some())
     }
 
     /// Every decodable skill that is not being deleted.
     pub(super) fn skills(&self) -> Vec<Arc<WatchedSkill>> {
-        let stores = self.realms.iter().map(|realm| &realm.skills);
+        let stores = self.watch_scopes.iter().map(|watch_scope| &watch_scope.skills);
         let mut all: Vec<_> = stores.flat_map(Store::state).collect();
         all.retain(|skill| decoded(skill).is_some());
         all
@@ -84,10 +87,10 @@ impl ClusterState {
     /// Skills in any namespace of which one is called, or carries as an id, what another one is called or carries, by a name and ids.
     pub(super) fn of_words(&self, name: &str, ids: &[String]) -> Vec<Arc<WatchedSkill>> {
         let words: BTreeSet<&str> = ids.iter().map(String::as_str).chain([name]).collect();
-        let found = self.realms.iter().flat_map(|realm| {
-            let found = words.iter().flat_map(|word| realm.skills_by_word.members(word));
+        let found = self.watch_scopes.iter().flat_map(|watch_scope| {
+            let found = words.iter().flat_map(|word| watch_scope.skills_by_word.members(word));
             let found: BTreeSet<Name> = found.collect();
-            let get = move |(namespace, name): Name| realm.skills.get(&ObjectRef::new(&name).within(&namespace));
+            let get = move |(namespace, name): Name| watch_scope.skills.get(&ObjectRef::new(&name).within(&namespace));
             found.into_iter().filter_map(get)
         });
         found.filter(|skill| decoded(skill).is_some()).collect()
@@ -96,25 +99,27 @@ impl ClusterState {
     /// Skills of one namespace.
     pub(super) fn skills_of(&self, namespace: &str) -> Vec<Arc<WatchedSkill>> {
         let found = self
-            .realms
+            .watch_scopes
             .iter()
-            .flat_map(|realm| members(&realm.skills_by_namespace, namespace, &realm.skills));
+            .flat_map(|watch_scope| members(&watch_scope.skills_by_namespace, namespace, &watch_scope.skills));
         found.filter(|skill| decoded(skill).is_some()).collect()
     }
 
     /// Whether a namespace has a Skill or a SkillRuntime. The labels of any other change nothing that a runtime serves: one that
     /// comes later is a change of its own.
     pub(super) fn is_in_use(&self, namespace: &str) -> bool {
-        let has_skills = |realm: &Realm| !realm.skills_by_namespace.members(namespace).is_empty();
+        let has_skills = |watch_scope: &WatchScope| !watch_scope.skills_by_namespace.members(namespace).is_empty();
         let is_here = |runtime: &Arc<WatchedRuntime>| runtime.namespace().as_deref() == Some(namespace);
-        self.realms.iter().any(has_skills) || self.runtimes().iter().any(is_here)
+        self.watch_scopes.iter().any(has_skills) || self.runtimes().iter().any(is_here)
     }
 
     /// Skills that have a ConfigMap of this name as source, or as one of several.
     pub(super) fn skills_from(&self, namespace: &str, config_map: &str) -> Vec<Name> {
         let key = source_key(namespace, config_map);
-        let realms = self.realms.iter();
-        realms.flat_map(|realm| realm.skills_by_source.members(&key)).collect()
+        let watch_scopes = self.watch_scopes.iter();
+        watch_scopes
+            .flat_map(|watch_scope| watch_scope.skills_by_source.members(&key))
+            .collect()
     }
 
     /// The skills that a runtime may select: few for one that selects in its own namespace, all for one that selects in
@@ -129,7 +134,11 @@ impl ClusterState {
     /// Every decodable runtime that is not being deleted, by namespace and name.
     pub(super) fn runtimes(&self) -> Arc<Vec<Arc<WatchedRuntime>>> {
         self.sorted_runtimes.get(|| {
-            let mut all: Vec<_> = self.realms.iter().flat_map(|realm| realm.runtimes.state()).collect();
+            let mut all: Vec<_> = self
+                .watch_scopes
+                .iter()
+                .flat_map(|watch_scope| watch_scope.runtimes.state())
+                .collect();
             all.retain(|runtime| runtime.0.is_ok() && runtime.meta().deletion_timestamp.is_none());
             all.sort_by_cached_key(|runtime| (runtime.namespace(), runtime.name_any()));
             all
@@ -138,7 +147,10 @@ impl ClusterState {
 
     /// Metadata of the runtimes of a namespace that this version cannot decode and that are not being deleted.
     pub(super) fn undecoded_runtimes(&self, namespace: &str) -> Vec<ObjectMeta> {
-        let all = self.realms.iter().flat_map(|realm| realm.runtimes.state());
+        let all = self
+            .watch_scopes
+            .iter()
+            .flat_map(|watch_scope| watch_scope.runtimes.state());
         let undecoded = all
             .filter(|runtime| runtime.0.is_err())
             .map(|runtime| runtime.meta().clone());
@@ -152,34 +164,43 @@ impl ClusterState {
     /// Whether a runtime is there that this version cannot decode and that is not being deleted.
     pub(super) fn is_undecoded_runtime(&self, namespace: &str, name: &str) -> bool {
         let key = ObjectRef::<WatchedRuntime>::new(name).within(namespace);
-        let found = self.realms.iter().find_map(|realm| realm.runtimes.get(&key));
+        let found = self
+            .watch_scopes
+            .iter()
+            .find_map(|watch_scope| watch_scope.runtimes.get(&key));
         found.is_some_and(|runtime| runtime.0.is_err() && runtime.meta().deletion_timestamp.is_none())
     }
 
     /// Whether a runtime is there, also one that cannot be read or is being deleted.
     pub(super) fn has_runtime(&self, namespace: &str, name: &str) -> bool {
         let key = ObjectRef::<WatchedRuntime>::new(name).within(namespace);
-        self.realms.iter().any(|realm| realm.runtimes.get(&key).is_some())
+        self.watch_scopes
+            .iter()
+            .any(|watch_scope| watch_scope.runtimes.get(&key).is_some())
     }
 
     /// Metadata of a ConfigMap that carries a skill's label.
     pub(super) fn config_map(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMapMeta>> {
         let key = ObjectRef::<ConfigMapMeta>::new(name).within(namespace);
-        self.realms.iter().find_map(|realm| realm.config_maps.get(&key))
+        self.watch_scopes
+            .iter()
+            .find_map(|watch_scope| watch_scope.config_maps.get(&key))
     }
 
     /// Metadata of a ConfigMap that the registry made for an upload.
     pub(super) fn upload(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMapMeta>> {
         let key = ObjectRef::<ConfigMapMeta>::new(name).within(namespace);
-        self.realms.iter().find_map(|realm| realm.uploads.get(&key))
+        self.watch_scopes
+            .iter()
+            .find_map(|watch_scope| watch_scope.uploads.get(&key))
     }
 
     /// Metadata of the ConfigMaps that an object controls.
     pub(super) fn owned_config_maps(&self, namespace: &str, uid: &str) -> Vec<Arc<ConfigMapMeta>> {
         let found = self
-            .realms
+            .watch_scopes
             .iter()
-            .flat_map(|realm| members(&realm.config_maps_by_owner, uid, &realm.config_maps));
+            .flat_map(|watch_scope| members(&watch_scope.config_maps_by_owner, uid, &watch_scope.config_maps));
         found
             .filter(|config_map| {
                 config_map.metadata.namespace.as_deref() == Some(namespace)
@@ -306,11 +327,11 @@ mod tests {
             .unwrap();
             let event = watcher::Event::Apply(DeserializeGuard(Ok(skill)));
             by_namespace.see(&event, kube::ResourceExt::namespace);
-            by_source.see(&event, super::super::realm_controllers::sources_of);
+            by_source.see(&event, super::super::scope_controllers::sources_of);
             writer.apply_watcher_event(&event);
         }
-        let cluster_state = ClusterState {
-            realms: vec![Realm {
+        let cluster_state = ControllerState {
+            watch_scopes: vec![WatchScope {
                 skills: store,
                 runtimes: reflector::store().0,
                 config_maps: reflector::store().0,

@@ -20,7 +20,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Client, ResourceExt as _};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::cluster_state::{ClusterState, WatchedRuntime, WatchedSkill};
+use super::cluster_state::{ControllerState, WatchedRuntime, WatchedSkill};
 use super::conditions::Verdict;
 use super::error::ControllerError;
 use super::index::Name;
@@ -39,7 +39,7 @@ use crate::status_write::Writer;
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) settings: ControllerSettings,
-    pub(super) cluster_state: ClusterState,
+    pub(super) cluster_state: ControllerState,
     pub(super) recorder: Recorder,
     pub(super) metrics: Arc<Metrics>,
     pub(super) fetcher: Fetcher,
@@ -49,7 +49,7 @@ pub(super) struct Context {
     pub(super) archive_permits: ArchivePermits,
     /// Says which runtimes have to be reconciled.
     pub(super) changes: Arc<PendingChanges>,
-    /// Requests a reconcile of a skill; one sender per realm.
+    /// Requests a reconcile of a skill; one sender per watch scope.
     pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
     /// As above, for runtimes.
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
@@ -119,7 +119,7 @@ impl Context {
         self.settings.packages.then(|| self.environments.load_full())
     }
 
-    /// Requests a reconcile of a skill; only the realm that has it finds it.
+    /// Requests a reconcile of a skill; only the watch scope that has it finds it.
     pub(super) async fn trigger_skill(&self, namespace: &str, name: &str) {
         for sender in &self.skill_triggers {
             let key = ObjectRef::new(name).within(namespace);
@@ -152,8 +152,8 @@ pub(super) struct Memory {
     /// By uid of a skill and number of a version: the last reported reason why the version is not served.
     undelivered: Mutex<HashMap<(String, u32), String>>,
     fences: Mutex<HashMap<Name, Fence>>,
-    /// By namespace: whose turn it is to write the quota. As many as there are namespaces with runtimes: [`Memory::forget_fences`].
-    quota_turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// By namespace: the lock for writing the quota. As many as there are namespaces with runtimes: [`Memory::forget_fences`].
+    quota_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// How often a reconcile of any runtime was requested.
     triggers: AtomicU64,
     /// The version of each runtime after this process's last write of its status, and [`Memory::triggers`] when that reconcile began.
@@ -333,10 +333,10 @@ impl Memory {
         remember(&self.fences, name_of(runtime), fence);
     }
 
-    /// The turn to read and write the quota of a namespace.
-    pub(super) fn quota_turn(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut turns = self.quota_turns.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(turns.entry(namespace.to_owned()).or_default())
+    /// The lock for reading and writing the quota of a namespace.
+    pub(super) fn quota_lock(&self, namespace: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.quota_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(locks.entry(namespace.to_owned()).or_default())
     }
 
     /// A runtime of a namespace is gone: the others share its quota and are reconciled again.
@@ -344,9 +344,9 @@ impl Memory {
         let mut fences = self.fences.lock().unwrap_or_else(PoisonError::into_inner);
         fences.retain(|(of, _), _| of != namespace);
         drop(fences);
-        // Those that are in line keep their turn; one that comes between gets a conflict, and reads the quota again.
-        let mut turns = self.quota_turns.lock().unwrap_or_else(PoisonError::into_inner);
-        turns.remove(namespace);
+        // Those that wait for the lock keep it; one that comes between gets a conflict, and reads the quota again.
+        let mut locks = self.quota_locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.remove(namespace);
     }
 
     /// A fetched archive.
@@ -453,12 +453,12 @@ mod tests {
         let memory = Memory::default();
         for number in 0..100 {
             let namespace = format!("review-{number}");
-            drop(memory.quota_turn(&namespace));
+            drop(memory.quota_lock(&namespace));
             memory.forget_fences(&namespace);
         }
-        let kept = memory.quota_turn("n");
-        assert!(Arc::ptr_eq(&kept, &memory.quota_turn("n")), "one turn for all runtimes");
-        assert_eq!(memory.quota_turns.lock().unwrap().len(), 1);
+        let kept = memory.quota_lock("n");
+        assert!(Arc::ptr_eq(&kept, &memory.quota_lock("n")), "one lock for all runtimes");
+        assert_eq!(memory.quota_locks.lock().unwrap().len(), 1);
     }
 
     #[test]

@@ -15,18 +15,18 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::authorities::AuthorityPublisher;
-use super::cluster_state::ClusterState;
+use super::cluster_state::ControllerState;
 use super::context::{Context, Memory};
 use super::error::ControllerError;
 use super::http::Phase;
 use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
-use super::realm_watches::{Triggers, prepare};
+use super::scope_watches::{Triggers, prepare};
 use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
 use super::sidecar_trust::SidecarTrust;
 use super::skill::ArchivePermits;
 use super::streams::{WatchedStore, config, drain, object_of};
-use super::{environments, object_counts, pace, realm_controllers, runtime, sidecars};
+use super::{environments, object_counts, pace, runtime, scope_controllers, sidecars};
 use crate::certificates::{self, CertificateTask, Publication};
 use crate::sources::fetch::Fetcher;
 
@@ -43,7 +43,7 @@ pub(super) async fn reconcile(
     stop: CancellationToken,
 ) -> Result<(), ControllerError> {
     let labels = NamespaceStore::new();
-    let (realms, triggers, mut cluster_state) = prepare(&settings, &labels);
+    let (watch_scopes, triggers, mut cluster_state) = prepare(&settings, &labels);
     let records = settings.packages.then(|| watch::channel(false));
     cluster_state
         .ready
@@ -59,8 +59,8 @@ pub(super) async fn reconcile(
         spawn(&mut tasks, environments::follow(Arc::clone(&context), listed));
     }
     report(&mut tasks, &context);
-    for watches in realms {
-        realm_controllers::start(&mut tasks, &client, &context, watches, &stop);
+    for watches in watch_scopes {
+        scope_controllers::start(&mut tasks, &client, &context, watches, &stop);
     }
     announce(&mut tasks, &context, phase);
     tokio::select! {
@@ -89,7 +89,7 @@ fn new_context(
     settings: ControllerSettings,
     metrics: Arc<Metrics>,
     (skill_triggers, runtime_triggers): Triggers,
-    cluster_state: ClusterState,
+    cluster_state: ControllerState,
 ) -> Result<Context, ControllerError> {
     let fetcher = Fetcher::new(settings.allow_archive_networks.clone(), &settings.roots)
         .map_err(|error| ControllerError::Stopped(format!("the client for archives: {error}")))?;

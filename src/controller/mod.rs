@@ -30,11 +30,11 @@ mod pending_changes;
 mod process;
 #[cfg(test)]
 mod process_tests;
-mod realm_controllers;
-mod realm_watches;
 mod reason;
 mod refusal;
 mod runtime;
+mod scope_controllers;
+mod scope_watches;
 mod settings;
 mod sidecar_trust;
 mod sidecars;

@@ -577,7 +577,10 @@ mod tests {
             assert_eq!(reported.len(), 1, "{name}: {reported:?}");
             let is_manifest = reported[0].contains("document 1");
             assert_eq!(is_manifest, expected.is_none(), "{name}: {reported:?}");
-            assert!(expected.is_none_or(|expected| reported == [expected]), "{name}: {reported:?}");
+            assert!(
+                expected.is_none_or(|expected| reported == [expected]),
+                "{name}: {reported:?}"
+            );
             assert_eq!(found.named_failed.len(), 1, "{name}");
         }
     }

@@ -18,7 +18,7 @@ use knack_skill::model::Skill;
 use knack_skill::names;
 
 use crate::cli::terminal;
-use crate::installer_index::{FOLDER, HeldFiles, Refusal, Shelf, Site, SiteSkill};
+use crate::installer_index::{FOLDER, HeldFiles, OfferedSkills, Refusal, Site, SiteSkill};
 
 /// Offers the skills of a snapshot to installers.
 #[derive(Debug, Default)]
@@ -31,8 +31,8 @@ impl Discovery for ServedSkills {
 
     fn answer<'a>(&'a self, parts: &'a Parts, snapshot: Arc<Snapshot>) -> BoxFuture<'a, Response<Bytes>> {
         async move {
-            let shelf = SnapshotShelf::of(&snapshot);
-            let response = self.0.answer(parts, ("", parts.uri.path()), &shelf).await;
+            let offered = SnapshotSkills::of(&snapshot);
+            let response = self.0.answer(parts, ("", parts.uri.path()), &offered).await;
             terminal::line(&format!(
                 "{} skills index | {} {}",
                 response.status().as_u16(),
@@ -46,12 +46,12 @@ impl Discovery for ServedSkills {
 }
 
 /// The skills of a snapshot that are offered.
-struct SnapshotShelf {
+struct SnapshotSkills {
     skills: Vec<Arc<Skill>>,
     shown: Vec<SiteSkill>,
 }
 
-impl SnapshotShelf {
+impl SnapshotSkills {
     /// What requests may name by a name alone, if installers take the name, and no more than readers take.
     fn of(snapshot: &Snapshot) -> Self {
         let is_offered = |entry: &&CatalogEntry| {
@@ -75,7 +75,7 @@ impl SnapshotShelf {
     }
 }
 
-impl Shelf for SnapshotShelf {
+impl OfferedSkills for SnapshotSkills {
     fn skills(&self) -> &[SiteSkill] {
         &self.shown
     }

@@ -90,11 +90,11 @@ pub async fn watch(
 
 /// Reads the files outside the async runtime. What changes in the meantime is in the queue.
 async fn read(search: Search, node: Node, last: LastGood) -> Result<(Snapshot, LastGood), SourceReport> {
-    aside(last, move |last| assemble(discover(&search), node, last)).await
+    on_blocking_thread(last, move |last| assemble(discover(&search), node, last)).await
 }
 
 /// Makes a snapshot on a thread of its own. Errors: it panicked, which only a fault of the pure crates could cause.
-async fn aside(
+async fn on_blocking_thread(
     mut last: LastGood,
     make: impl FnOnce(&mut LastGood) -> Snapshot + Send + 'static,
 ) -> Result<(Snapshot, LastGood), SourceReport> {
@@ -126,11 +126,11 @@ mod tests {
     async fn a_panic_while_reading_keeps_what_is_served_with_its_limits() {
         let strict =
             "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: main}\nspec: {maxRisk: Safe}\n";
-        let made = aside(LastGood::default(), move |last| {
+        let made = on_blocking_thread(LastGood::default(), move |last| {
             assemble(discover_text("all.yaml", strict), Node::Absent, last)
         });
         let (current, last) = made.await.unwrap();
-        let failed = aside(last.clone(), |_| panic!("a fault")).await;
+        let failed = on_blocking_thread(last.clone(), |_| panic!("a fault")).await;
         let report = failed.unwrap_err();
         assert!(
             report.text.contains("a fault") || report.text.contains("panicked"),
@@ -145,7 +145,7 @@ mod tests {
         );
         assert_eq!(kept.runtime.max_risk, knack_skill::risk::Risk::Safe);
         assert_eq!(kept.revision, current.revision);
-        let again = aside(last, |last| assemble(DiscoveredSources::default(), Node::Absent, last));
+        let again = on_blocking_thread(last, |last| assemble(DiscoveredSources::default(), Node::Absent, last));
         let (snapshot, _) = again.await.unwrap();
         assert!(!snapshot.reports.contains(&report));
     }

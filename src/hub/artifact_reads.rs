@@ -25,7 +25,7 @@ pub(super) struct ArtifactReads {
 }
 
 /// The right to read, with its memory. Held until the content has a share of its own.
-pub(super) struct ReadTurn<'a> {
+pub(super) struct ReadPermit<'a> {
     _connection: Option<SemaphorePermit<'a>>,
     _of_part: MemoryShare,
     _of_memory: MemoryShare,
@@ -42,13 +42,13 @@ impl ArtifactReads {
     }
 
     /// Waits for the right to read so many ConfigMaps. A skill that is larger than the part is read alone.
-    pub(super) async fn turn(&self, config_maps: usize) -> Result<ReadTurn<'_>, OverBudget> {
+    pub(super) async fn acquire(&self, config_maps: usize) -> Result<ReadPermit<'_>, OverBudget> {
         let bytes = config_maps
             .saturating_mul(CONFIG_MAP_BYTES)
             .min(self.part.total_bytes());
         let of_part = self.part.take(bytes, PATIENCE).await?;
         let of_memory = self.memory.try_take(bytes)?;
-        Ok(ReadTurn {
+        Ok(ReadPermit {
             // It is never closed.
             _connection: self.connections.acquire().await.ok(),
             _of_part: of_part,

@@ -283,8 +283,8 @@ impl Artifacts {
         if let Some(content) = self.cached(&summary.in_service) {
             return Ok(content);
         }
-        let turn = self.inner.reads.turn(summary.in_service.config_maps.len()).await;
-        let _turn = turn.map_err(ArtifactError::NoRoom)?;
+        let permit = self.inner.reads.acquire(summary.in_service.config_maps.len()).await;
+        let _permit = permit.map_err(ArtifactError::NoRoom)?;
         // Reserved before the read: bytes that wait for room would be in memory already.
         let room = self.room(summary.bytes()).map_err(ArtifactError::NoRoom)?;
         let content = self.read_now(&summary.in_service).await?;
@@ -387,8 +387,8 @@ impl Artifacts {
 
     /// Reads a revision whose size is not known yet, and keeps its summary, and its content if there is room.
     async fn read(&self, wanted: &ServedRevision) -> Result<(), ArtifactError> {
-        let turn = self.inner.reads.turn(wanted.config_maps.len()).await;
-        let _turn = turn.map_err(ArtifactError::NoRoom)?;
+        let permit = self.inner.reads.acquire(wanted.config_maps.len()).await;
+        let _permit = permit.map_err(ArtifactError::NoRoom)?;
         let content = self.read_now(wanted).await?;
         self.keep_in(self.room(content.summary.bytes()).ok(), content);
         Ok(())

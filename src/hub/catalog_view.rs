@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 
 use super::identity::reference;
 use super::summaries::Summary;
-use crate::selection::{Caller, Reason, Rejection, Scope, select};
+use crate::selection::{Audience, Reason, Rejection, Scope, select};
 
 /// A complete state of a catalog.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,11 +70,11 @@ pub fn build<'a>(
     runtime: &'a SkillRuntime,
     settings: RuntimeLine,
     scope: &Scope<'_>,
-    caller: Caller<'_>,
+    audience: Audience<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> CatalogView {
-    CatalogView::new(settings, select_lines(runtime, scope, caller, skills, summary))
+    CatalogView::new(settings, select_lines(runtime, scope, audience, skills, summary))
 }
 
 /// The view after some skills changed (`None`: the skill is gone). Returns `None` if nothing that is served or said of skills changes.
@@ -83,12 +83,12 @@ pub fn patch<'a>(
     view: &CatalogView,
     runtime: &'a SkillRuntime,
     scope: &Scope<'_>,
-    caller: Caller<'_>,
+    audience: Audience<'_>,
     changed: &'a BTreeMap<SkillRef, Option<Arc<Skill>>>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> Option<CatalogView> {
     let skills = changed.values().flatten().map(|skill| &**skill);
-    let mut now = select_lines(runtime, scope, caller, skills, summary);
+    let mut now = select_lines(runtime, scope, audience, skills, summary);
     let same = |id: &SkillRef| {
         let is_same = match (view.skills.get(id), now.skills.get(id)) {
             (Some(before), Some(after)) => !content_differs(before, after),
@@ -134,13 +134,13 @@ struct SelectedSkills {
 fn select_lines<'a>(
     runtime: &'a SkillRuntime,
     scope: &Scope<'_>,
-    caller: Caller<'_>,
+    audience: Audience<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
     summary: impl Fn(&Skill, Option<&EarlierRevision>) -> Option<Arc<Summary>>,
 ) -> SelectedSkills {
     let (mut served, mut unserved) = (BTreeMap::new(), BTreeMap::new());
     if !runtime.spec.is_suspended() {
-        for item in select(runtime, scope, caller, skills) {
+        for item in select(runtime, scope, audience, skills) {
             let id = reference(item.skill);
             if let Err(rejection) = &item.accepted {
                 unserved.extend(why_unserved(item.skill, rejection).map(|why| (id, why)));

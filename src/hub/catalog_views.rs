@@ -20,7 +20,7 @@ use super::runtime_line::runtime_line;
 use super::settings::HubSettings;
 use super::watch::Shared;
 use crate::jobs::languages;
-use crate::selection::{Caller, NamespaceLabels, Rejection, Revision, Scope, environment, pin_of, version_refusal};
+use crate::selection::{Audience, NamespaceLabels, Rejection, Revision, Scope, environment, pin_of, version_refusal};
 
 /// Views kept: one for each runtime and each namespace that has a view of its own. Those without a stream are dropped
 /// first.
@@ -104,13 +104,13 @@ impl CatalogViews {
             return None;
         };
         let scope = self.scope(runtime, &material.namespaces, &material.environments);
-        let caller = sees.map_or(Caller::All, Caller::Namespace);
+        let audience = sees.map_or(Audience::All, Audience::Namespace);
         let summary = |skill: &Skill, earlier: Option<&EarlierRevision>| self.artifacts.summary(skill, earlier);
         let before = slot.as_ref().map(|(_, view)| Arc::clone(view));
         let view = match (material.skills, before) {
             (Skills::Same, Some(view)) => view,
             (Skills::Changed(changed), Some(view)) => {
-                match patch(&view, &material.runtime, &scope, caller, &changed, summary) {
+                match patch(&view, &material.runtime, &scope, audience, &changed, summary) {
                     Some(patched) => {
                         self.counts.patched.inc();
                         Arc::new(patched)
@@ -122,7 +122,7 @@ impl CatalogViews {
                 self.counts.built.inc();
                 let skills = skills.iter().map(|skill| &**skill);
                 let line = self.line(&material.runtime);
-                Arc::new(build(&material.runtime, line, &scope, caller, skills, summary))
+                Arc::new(build(&material.runtime, line, &scope, audience, skills, summary))
             }
             // Only known changes are applied.
             (Skills::Same | Skills::Changed(_), None) => return None,
@@ -165,10 +165,10 @@ impl CatalogViews {
                 return false;
             };
             let scope = self.scope(runtime, &cluster_state.namespaces, &cluster_state.environments);
-            let caller = sees.map_or(Caller::All, Caller::Namespace);
+            let audience = sees.map_or(Audience::All, Audience::Namespace);
             let line = self.line(runtime_object);
             let one = std::iter::once(&**object);
-            let view = build(runtime_object, line, &scope, caller, one, |skill, earlier| {
+            let view = build(runtime_object, line, &scope, audience, one, |skill, earlier| {
                 self.artifacts.summary(skill, earlier)
             });
             view.skills.contains_key(&reference(object))

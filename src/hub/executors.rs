@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::fences::Fences;
-use super::judged::{RuntimeState, Stop, runtime_state};
+use super::judged::{RuntimeState, StoppedReason, runtime_state};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
 use super::watch::Shared;
@@ -143,16 +143,16 @@ impl Executors {
     }
 
     /// The executor that runs code of a runtime as it is written now, or why none does.
-    pub(super) fn serving(&self, runtime: &SkillRuntime, fences: &Fences) -> Result<Arc<JobExecutor>, Stop> {
+    pub(super) fn serving(&self, runtime: &SkillRuntime, fences: &Fences) -> Result<Arc<JobExecutor>, StoppedReason> {
         let name = name_of(runtime);
         let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
         let uid = runtime.uid().unwrap_or_default();
         let entry = running.get_mut(&name).filter(|entry| entry.uid == uid);
         let Some(entry) = entry else {
             return Err(match runtime_state(runtime, None, fences) {
-                RuntimeState::Stops(stop) => stop,
+                RuntimeState::Stops(reason) => reason,
                 RuntimeState::Serves | RuntimeState::GoesOn => {
-                    Stop::for_now(format!("SkillRuntime {name} is not served yet; try again"))
+                    StoppedReason::for_now(format!("SkillRuntime {name} is not served yet; try again"))
                 }
             });
         };
@@ -211,8 +211,8 @@ impl Executors {
             for (name, runtime) in wanted {
                 match running.get_mut(&name) {
                     Some(entry) => {
-                        if let Err(stop) = self.judge(entry, runtime, fences) {
-                            tracing::debug!(runtime = %name, why = %stop.why, "a runtime is not served");
+                        if let Err(reason) = self.judge(entry, runtime, fences) {
+                            tracing::debug!(runtime = %name, why = %reason.why, "a runtime is not served");
                         }
                     }
                     None if runtime_state(runtime, None, fences) != RuntimeState::Serves => {}
@@ -236,7 +236,7 @@ impl Executors {
     }
 
     /// Applies the state of a runtime to its executor. Errors: why no code runs.
-    fn judge(&self, entry: &mut Running, runtime: &SkillRuntime, fences: &Fences) -> Result<(), Stop> {
+    fn judge(&self, entry: &mut Running, runtime: &SkillRuntime, fences: &Fences) -> Result<(), StoppedReason> {
         let resolved = entry.executor.resolved();
         match runtime_state(runtime, Some(&entry.spec), fences) {
             RuntimeState::Serves => {
@@ -256,9 +256,9 @@ impl Executors {
                 }
                 Ok(())
             }
-            RuntimeState::Stops(stop) => {
+            RuntimeState::Stops(reason) => {
                 // A request that was admitted a moment before gets the same answer.
-                let stopped = Some(Missing::new(stop.why.clone(), stop.remedy));
+                let stopped = Some(Missing::new(reason.why.clone(), reason.remedy));
                 if resolved.stopped != stopped {
                     let resolved = ResolvedRuntime {
                         stopped,
@@ -266,7 +266,7 @@ impl Executors {
                     };
                     entry.executor.update(resolved);
                 }
-                Err(stop)
+                Err(reason)
             }
         }
     }
@@ -437,8 +437,8 @@ mod tests {
         let second = [Arc::new(second)];
         executors.settle(&second, &Fences::default(), &metrics);
         assert!(executors.get(&name).is_none(), "both would hold one Lease");
-        let stop = executors.serving(&second[0], &Fences::default()).unwrap_err();
-        assert!(stop.why.contains("try again"), "{}", stop.why);
+        let reason = executors.serving(&second[0], &Fences::default()).unwrap_err();
+        assert!(reason.why.contains("try again"), "{}", reason.why);
         executors.retiring.ended.notified().await;
         executors.settle(&second, &Fences::default(), &metrics);
         assert_eq!(executors.get(&name).unwrap().resolved().uid, "of the second");

@@ -25,12 +25,12 @@ pub(super) enum RuntimeState {
     /// An edit waits; code runs by the spec that was judged last.
     GoesOn,
     /// No code runs.
-    Stops(Stop),
+    Stops(StoppedReason),
 }
 
 /// Why no code runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stop {
+pub(super) struct StoppedReason {
     /// A clause for the caller.
     pub(super) why: String,
     /// What to do about it, one clause.
@@ -39,7 +39,7 @@ pub(super) struct Stop {
     pub(super) is_suspended: bool,
 }
 
-impl Stop {
+impl StoppedReason {
     /// Until the controller has judged the runtime.
     pub(super) fn for_now(why: String) -> Self {
         Self {
@@ -62,13 +62,13 @@ pub(super) fn runtime_state(
         runtime.name_any()
     );
     if runtime.spec.is_suspended() {
-        return RuntimeState::Stops(Stop {
+        return RuntimeState::Stops(StoppedReason {
             why: format!("{name} is suspended (spec.suspend); no code runs"),
             remedy: "set spec.suspend to false",
             is_suspended: true,
         });
     }
-    let stops = |why| RuntimeState::Stops(Stop::for_now(why));
+    let stops = |why| RuntimeState::Stops(StoppedReason::for_now(why));
     let status = runtime.status.as_ref();
     let ready = status.and_then(|status| status.conditions.iter().find(|found| found.type_ == CONDITION_READY));
     // -1 is what the definition writes before the first reconcile.
@@ -85,7 +85,7 @@ pub(super) fn runtime_state(
         runtime.name_any(),
     )) {
         let policy = policy_name(&runtime.name_any());
-        return RuntimeState::Stops(Stop {
+        return RuntimeState::Stops(StoppedReason {
             why: format!("{name} has no fence: its NetworkPolicy {policy} is missing or open; no code runs"),
             remedy: "try again once the controller has restored the NetworkPolicy",
             is_suspended: false,
@@ -319,7 +319,7 @@ mod tests {
             let state = match runtime_state(&runtime(now, observed, ready), served.as_ref(), &Fences::default()) {
                 RuntimeState::Serves => "serves".to_owned(),
                 RuntimeState::GoesOn => "goes on".to_owned(),
-                RuntimeState::Stops(stop) => stop.why,
+                RuntimeState::Stops(reason) => reason.why,
             };
             assert!(state.contains(expected), "{now} {observed} {ready} {served:?}: {state}");
         }
@@ -331,7 +331,7 @@ mod tests {
         let ready = runtime(&json!({}), 2, "True");
         let mut fences = Fences::default();
         let state = |fences: &Fences| match runtime_state(&ready, Some(&ready.spec), fences) {
-            RuntimeState::Stops(stop) => format!("{}; {}", stop.why, stop.remedy),
+            RuntimeState::Stops(reason) => format!("{}; {}", reason.why, reason.remedy),
             state => format!("{state:?}"),
         };
         assert_eq!(state(&fences), "Serves", "nothing is known of fences");

@@ -1,4 +1,4 @@
-//! The decision about a Lease, as a function of its observations and their times.
+//! The next about a Lease, as a function of its observations and their times.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl ForeignLease {
 
 /// The next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum LeaseStep {
     /// There is no Lease: create it.
     Create,
     /// It is free or its holder is gone: take it.
@@ -51,21 +51,21 @@ pub enum Decision {
 }
 
 /// Decides, and remembers what was seen.
-pub fn decide(observed: &mut ForeignLease, lease: Option<&LeaseObject>, me: &str, now: Instant) -> Decision {
+pub fn decide(observed: &mut ForeignLease, lease: Option<&LeaseObject>, me: &str, now: Instant) -> LeaseStep {
     if lease.is_none() {
         observed.seen = None;
     }
     let Some(spec) = lease.map(|lease| lease.spec.clone().unwrap_or_default()) else {
-        return Decision::Create;
+        return LeaseStep::Create;
     };
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
     if holder.is_none() {
         observed.seen = None;
-        return Decision::Take;
+        return LeaseStep::Take;
     }
     if holder.as_deref() == Some(me) {
         observed.seen = None;
-        return Decision::Renew;
+        return LeaseStep::Renew;
     }
     // The version changes with every renewal, independently of the holder's clock.
     let version = lease.and_then(|lease| lease.metadata.resource_version.clone());
@@ -83,29 +83,29 @@ pub fn decide(observed: &mut ForeignLease, lease: Option<&LeaseObject>, me: &str
     );
     observed.lasts = duration;
     if now.duration_since(since) > duration {
-        Decision::Take
+        LeaseStep::Take
     } else {
-        Decision::Wait
+        LeaseStep::Wait
     }
 }
 
 /// Holds a taking back that is another replica's for `patience`.
 pub(super) fn defer(
     observed: &mut ForeignLease,
-    decision: Decision,
-    turn: Precedence,
+    next: LeaseStep,
+    precedence: Precedence,
     now: Instant,
     patience: Duration,
-) -> Decision {
-    if !matches!(decision, Decision::Create | Decision::Take) {
+) -> LeaseStep {
+    if !matches!(next, LeaseStep::Create | LeaseStep::Take) {
         observed.free_since = None;
-        return decision;
+        return next;
     }
     let since = *observed.free_since.get_or_insert(now);
-    match turn {
-        Precedence::First => decision,
-        Precedence::Later if now.duration_since(since) >= patience => decision,
-        Precedence::Later | Precedence::Never => Decision::Wait,
+    match precedence {
+        Precedence::First => next,
+        Precedence::Later if now.duration_since(since) >= patience => next,
+        Precedence::Later | Precedence::Never => LeaseStep::Wait,
     }
 }
 
@@ -140,10 +140,10 @@ mod tests {
     fn absent_free_and_own_leases_are_taken_at_once() {
         let now = Instant::now();
         for (lease, expected) in [
-            (None, Decision::Create),
-            (Some(lease("", "1")), Decision::Take),
-            (Some(lease("me", "1")), Decision::Renew),
-            (Some(lease("other", "1")), Decision::Wait),
+            (None, LeaseStep::Create),
+            (Some(lease("", "1")), LeaseStep::Take),
+            (Some(lease("me", "1")), LeaseStep::Renew),
+            (Some(lease("other", "1")), LeaseStep::Wait),
         ] {
             assert_eq!(
                 decide(&mut ForeignLease::default(), lease.as_ref(), "me", now),
@@ -156,12 +156,12 @@ mod tests {
     fn a_foreign_lease_is_taken_when_it_was_not_renewed_for_its_duration() {
         let (start, mut observed) = (Instant::now(), ForeignLease::default());
         for (seconds, version, expected) in [
-            (0, "1", Decision::Wait),
-            (9, "1", Decision::Wait),
-            (10, "2", Decision::Wait),
-            (19, "2", Decision::Wait),
-            (20, "2", Decision::Wait),
-            (21, "2", Decision::Take),
+            (0, "1", LeaseStep::Wait),
+            (9, "1", LeaseStep::Wait),
+            (10, "2", LeaseStep::Wait),
+            (19, "2", LeaseStep::Wait),
+            (20, "2", LeaseStep::Wait),
+            (21, "2", LeaseStep::Take),
         ] {
             let now = start + Duration::from_secs(seconds);
             assert_eq!(
@@ -180,7 +180,7 @@ mod tests {
         let end = observed.expires().unwrap();
         assert_eq!(
             decide(&mut observed, Some(&lease("other", "1")), "me", end),
-            Decision::Take
+            LeaseStep::Take
         );
         decide(&mut observed, Some(&lease("me", "2")), "me", end);
         assert_eq!(observed.expires(), None);
@@ -189,41 +189,41 @@ mod tests {
     #[test]
     fn later_candidates_wait_for_earlier_ones() {
         let (start, patience) = (Instant::now(), Duration::from_secs(3));
-        for (turn, seconds, expected) in [
-            (Precedence::First, &[0][..], &[Decision::Take][..]),
+        for (precedence, seconds, expected) in [
+            (Precedence::First, &[0][..], &[LeaseStep::Take][..]),
             (
                 Precedence::Later,
                 &[0, 2, 3],
-                &[Decision::Wait, Decision::Wait, Decision::Take],
+                &[LeaseStep::Wait, LeaseStep::Wait, LeaseStep::Take],
             ),
-            (Precedence::Never, &[0, 60], &[Decision::Wait, Decision::Wait]),
+            (Precedence::Never, &[0, 60], &[LeaseStep::Wait, LeaseStep::Wait]),
         ] {
             let mut observed = ForeignLease::default();
-            let decided: Vec<Decision> = seconds
+            let decided: Vec<LeaseStep> = seconds
                 .iter()
                 .map(|seconds| start + Duration::from_secs(*seconds))
-                .map(|now| defer(&mut observed, Decision::Take, turn, now, patience))
+                .map(|now| defer(&mut observed, LeaseStep::Take, precedence, now, patience))
                 .collect();
-            assert_eq!(decided, expected, "{turn:?}");
+            assert_eq!(decided, expected, "{precedence:?}");
         }
         // Counting restarts when the Lease was held in between.
         let mut observed = ForeignLease::default();
-        for (seconds, decision, expected) in [
-            (0, Decision::Create, Decision::Wait),
-            (2, Decision::Wait, Decision::Wait),
-            (4, Decision::Take, Decision::Wait),
-            (7, Decision::Take, Decision::Take),
+        for (seconds, next, expected) in [
+            (0, LeaseStep::Create, LeaseStep::Wait),
+            (2, LeaseStep::Wait, LeaseStep::Wait),
+            (4, LeaseStep::Take, LeaseStep::Wait),
+            (7, LeaseStep::Take, LeaseStep::Take),
         ] {
             let now = start + Duration::from_secs(seconds);
             assert_eq!(
-                defer(&mut observed, decision, Precedence::Later, now, patience),
+                defer(&mut observed, next, Precedence::Later, now, patience),
                 expected,
                 "{seconds}"
             );
         }
         assert_eq!(
-            defer(&mut observed, Decision::Renew, Precedence::Never, start, patience),
-            Decision::Renew,
+            defer(&mut observed, LeaseStep::Renew, Precedence::Never, start, patience),
+            LeaseStep::Renew,
             "what is held is held"
         );
     }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::decide::{Decision, ForeignLease, decide, defer, foreign_holder};
+use super::decide::{ForeignLease, LeaseStep, decide, defer, foreign_holder};
 use super::holder::LeaseHolder;
 use super::spread::{Precedence, Spread};
 use crate::api_call::within;
@@ -78,10 +78,10 @@ impl LeaseSettings {
         self.standby + READ_MARGIN
     }
 
-    fn turn(&self, gone: Option<&str>) -> Precedence {
+    fn precedence(&self, gone: Option<&str>) -> Precedence {
         self.spread
             .as_ref()
-            .map_or(Precedence::First, |spread| spread.turn(gone))
+            .map_or(Precedence::First, |spread| spread.precedence(gone))
     }
 }
 
@@ -168,25 +168,25 @@ impl Lease {
         let mut tried = 1;
         loop {
             let current = self.call(self.api.get_opt(&self.settings.name)).await?;
-            let decision = decide(&mut self.observed, current.as_ref(), &self.settings.identity, started);
+            let next = decide(&mut self.observed, current.as_ref(), &self.settings.identity, started);
             let holder = current
                 .as_ref()
                 .and_then(|lease| lease.spec.as_ref()?.holder_identity.as_deref());
-            let (turn, patience) = (self.settings.turn(holder), self.settings.patience());
-            let decision = defer(&mut self.observed, decision, turn, started, patience);
-            let written = match decision {
-                Decision::Wait => None,
-                Decision::Create => {
+            let (precedence, patience) = (self.settings.precedence(holder), self.settings.patience());
+            let next = defer(&mut self.observed, next, precedence, started, patience);
+            let written = match next {
+                LeaseStep::Wait => None,
+                LeaseStep::Create => {
                     self.written(self.api.create(&PostParams::default(), &self.object(None)))
                         .await?
                 }
-                Decision::Take | Decision::Renew => {
+                LeaseStep::Take | LeaseStep::Renew => {
                     let object = self.object(current.clone());
                     self.written(self.api.replace(&self.settings.name, &PostParams::default(), &object))
                         .await?
                 }
             };
-            if written.is_none() && decision == Decision::Renew && tried < RENEW_TRIES {
+            if written.is_none() && next == LeaseStep::Renew && tried < RENEW_TRIES {
                 tried += 1;
                 continue;
             }
@@ -245,7 +245,7 @@ impl Lease {
             () = async {
                 tokio::select! {
                     () = self.settings.read_request.0.notified() => {}
-                    // It may be this one's turn now.
+                    // This replica may be the next one now.
                     () = self.peers_change(), if free.is_some() => {}
                 }
                 sleep_until(soonest).await;

@@ -19,7 +19,7 @@ mod spread;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Decision, ForeignLease, decide};
+pub use decide::{ForeignLease, LeaseStep, decide};
 pub use hold::{Lease, LeaseSettings, ReadRequest};
 pub use holder::LeaseHolder;
 pub use keeper::{Keeper, KeeperError};

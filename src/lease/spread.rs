@@ -102,7 +102,7 @@ impl Peers {
     }
 
     /// When `me` may take a Lease whose last holder was `gone`.
-    pub fn turn(&self, me: &str, lease: &str, gone: Option<&str>) -> Precedence {
+    pub fn precedence(&self, me: &str, lease: &str, gone: Option<&str>) -> Precedence {
         if self.leaving {
             return Precedence::Never;
         }
@@ -137,9 +137,9 @@ pub struct Spread {
 
 impl Spread {
     /// When this replica may take the Lease after a holder.
-    pub(super) fn turn(&self, gone: Option<&str>) -> Precedence {
+    pub(super) fn precedence(&self, gone: Option<&str>) -> Precedence {
         let gone = gone.map(replica_of);
-        self.peers.borrow().turn(&self.replica, &self.lease, gone)
+        self.peers.borrow().precedence(&self.replica, &self.lease, gone)
     }
 }
 

@@ -106,12 +106,16 @@ fn whose_turn_it_is() {
         (&[last], best, Some(last), Precedence::First),
         (&[], last, None, Precedence::First),
     ] {
-        assert_eq!(peers(ready).turn(me, "n/r", gone), expected, "{ready:?} {me} {gone:?}");
+        assert_eq!(
+            peers(ready).precedence(me, "n/r", gone),
+            expected,
+            "{ready:?} {me} {gone:?}"
+        );
     }
     let mut leaving = peers(&names);
     leaving.leave();
-    assert_eq!(leaving.turn(best, "n/r", None), Precedence::Never);
-    assert_eq!(Peers::default().turn("x", "n/r", None), Precedence::First);
+    assert_eq!(leaving.precedence(best, "n/r", None), Precedence::Never);
+    assert_eq!(Peers::default().precedence("x", "n/r", None), Precedence::First);
     assert_eq!(Peers::default().better_than("x", "n/r"), None);
     assert_eq!(peers(&names).better_than(best, "n/r"), None);
     assert_eq!(peers(&names).better_than(last, "n/r"), Some(best));

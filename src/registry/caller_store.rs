@@ -9,7 +9,7 @@ use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, SkillEntry, Store, 
 
 use super::cluster::Cluster;
 use crate::access_review::AccessAction;
-use crate::hub::auth::{AccessReviewer, Caller};
+use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
 
 /// What a file set costs besides its bytes while it is packed: a zip of it, of about its size at most.
 const COPIES: usize = 2;
@@ -27,13 +27,13 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct CallerStore {
     shared: Arc<Shared>,
-    caller: Caller,
+    caller: ServiceAccountCaller,
     /// Content that this request holds, until its end.
     held: Mutex<Vec<MemoryShare>>,
 }
 
 impl CallerStore {
-    pub(super) fn new(shared: Arc<Shared>, caller: Caller) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, caller: ServiceAccountCaller) -> Self {
         Self {
             shared,
             caller,

@@ -12,7 +12,7 @@ use knack_serving::sources::{Pace, SourcePermit, Sources};
 
 use super::caller_store::CallerStore;
 use super::refusal::too_many;
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 
 /// Searches and installs of the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. The catalog counts
 /// them as those of this registry.
@@ -38,7 +38,7 @@ pub(super) struct ClusterCatalogs {
 /// The right to one fetch, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Fetch {
-    _turn: SourcePermit,
+    _permit: SourcePermit,
     _memory: MemoryShare,
 }
 
@@ -58,7 +58,7 @@ impl ClusterCatalogs {
         &self,
         call: &ApiCall,
         store: &CallerStore,
-        (owner, caller): (&Owner, &Caller),
+        (owner, caller): (&Owner, &ServiceAccountCaller),
     ) -> Result<Option<Fetch>, HubRefusal> {
         let active = self.catalogs.active;
         let bytes = match call {
@@ -67,8 +67,8 @@ impl ClusterCatalogs {
             _ => return Ok(None),
         };
         store.demand_install(owner).await?;
-        let turn = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
-        let turn = turn.ok_or_else(|| {
+        let permit = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
+        let permit = permit.ok_or_else(|| {
             too_many(format!(
                 "ServiceAccounts of namespace {} send too many requests to the catalog: the limit is {} at once and one per second",
                 caller.namespace, FETCHES.at_once
@@ -80,7 +80,7 @@ impl ClusterCatalogs {
             HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
         })?;
         Ok(Some(Fetch {
-            _turn: turn,
+            _permit: permit,
             _memory: memory,
         }))
     }

@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::metrics::Metrics;
 use super::shares::Shares;
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 
 /// Calls of the gateways of one namespace: 50 a second, 500 of them in a row, 32 at once, and three quarters of that of one client. A request that names a container with
 /// 200 files is some 200 of them.
@@ -75,11 +75,16 @@ impl ClusterFiles {
     }
 
     /// Answers a gateway, as the account that it proved to be. Its permit and what it holds are given back when the answer is sent.
-    pub(super) async fn answer(&self, caller: &Caller, body: &Bytes, metrics: &Metrics) -> (StatusCode, Bytes) {
+    pub(super) async fn answer(
+        &self,
+        caller: &ServiceAccountCaller,
+        body: &Bytes,
+        metrics: &Metrics,
+    ) -> (StatusCode, Bytes) {
         let Some((client, op, content)) = read_asked(body) else {
             return (StatusCode::BAD_REQUEST, "unknown file operation".into());
         };
-        let Some(turn) = self.calls.take(caller, &hex(&client)) else {
+        let Some(permit) = self.calls.take(caller, &hex(&client)) else {
             metrics.files_refused("busy");
             return (
                 StatusCode::TOO_MANY_REQUESTS,
@@ -114,7 +119,7 @@ impl ClusterFiles {
         if let Some(share) = &mut share {
             share.shrink_to(body.len());
         }
-        (status, until_sent(body, (turn, share)))
+        (status, until_sent(body, (permit, share)))
     }
 
     /// Memory for what an answer reads from the disk, and for the copy of it that is sent.
@@ -170,7 +175,7 @@ mod tests {
         let memory = MemoryBudget::new(64 << 20);
         let files = ClusterFiles::open(&options, memory.clone()).unwrap();
         let metrics = Metrics::default();
-        let caller = Caller {
+        let caller = ServiceAccountCaller {
             namespace: "team".to_owned(),
             service_account: "app".to_owned(),
             uid: "1".to_owned(),
@@ -207,12 +212,12 @@ mod tests {
             assert_eq!(
                 status,
                 StatusCode::TOO_MANY_REQUESTS,
-                "turns are taken until the answers are sent"
+                "permits are held until the answers are sent"
             );
         }
         let (status, _) = files.answer(&caller, &list("2"), &metrics).await;
         assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "the namespace has all of them");
-        let elsewhere = Caller {
+        let elsewhere = ServiceAccountCaller {
             namespace: "other".to_owned(),
             ..caller.clone()
         };

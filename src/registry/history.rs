@@ -13,7 +13,7 @@ use knack_skill::digest::sha256;
 
 use super::metrics::Metrics;
 use super::shares::Shares;
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 
 /// Reports of the gateways of one namespace: 2 a second, 120 of them in a row, 8 at once; each has 64 executions. A namespace that
 /// fills the history pushes out its own oldest executions.
@@ -70,8 +70,13 @@ impl ClusterHistory {
     /// Takes a report of a gateway, as the account that it proved to be. It is answered once it is written, since a gateway forgets
     /// then what it reported. What the disk refuses or is too slow for is asked for again: a gateway sends one report after the
     /// other, so that it cannot come after what was reported later.
-    pub(super) async fn take(&self, caller: &Caller, body: &[u8], metrics: &Metrics) -> (StatusCode, &'static str) {
-        let Some(_turn) = self.reports.take(&caller.namespace, tokio::time::Instant::now()) else {
+    pub(super) async fn take(
+        &self,
+        caller: &ServiceAccountCaller,
+        body: &[u8],
+        metrics: &Metrics,
+    ) -> (StatusCode, &'static str) {
+        let Some(_permit) = self.reports.take(&caller.namespace, tokio::time::Instant::now()) else {
             return (
                 StatusCode::TOO_MANY_REQUESTS,
                 "too many reports of this namespace; try again",
@@ -107,7 +112,7 @@ impl ClusterHistory {
     }
 
     /// Answers a gateway that is about to run something, as the account that it proved to be.
-    pub(super) async fn claim(&self, caller: &Caller, body: &[u8]) -> (StatusCode, Bytes) {
+    pub(super) async fn claim(&self, caller: &ServiceAccountCaller, body: &[u8]) -> (StatusCode, Bytes) {
         let asked: Execution = match serde_json::from_slice(body) {
             Ok(asked) => asked,
             Err(error) => {
@@ -115,7 +120,7 @@ impl ClusterHistory {
                 return (StatusCode::BAD_REQUEST, text.into());
             }
         };
-        let Some(_turn) = self.claims.take(caller, &sha256(asked.caller.as_str())) else {
+        let Some(_permit) = self.claims.take(caller, &sha256(asked.caller.as_str())) else {
             let text = "too many claims of this client, or of this namespace; try again";
             return (StatusCode::TOO_MANY_REQUESTS, text.into());
         };

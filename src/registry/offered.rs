@@ -10,20 +10,20 @@ use knack_skill::names;
 
 use super::caller_store::CallerStore;
 use super::refusal::status_of;
-use crate::installer_index::{HeldFiles, Refusal, Shelf, SiteSkill};
+use crate::installer_index::{HeldFiles, OfferedSkills, Refusal, SiteSkill};
 
 /// Seconds after which to ask again for what the store cannot read at this moment.
 const RETRY_AFTER_SECONDS: u64 = 2;
 
 /// The skills that a caller is offered.
-pub(super) struct NamespaceShelf<'s> {
+pub(super) struct OfferedInNamespace<'s> {
     store: &'s CallerStore,
     owner: &'s Owner,
     served: Vec<(SkillEntry, Version)>,
     shown: Vec<SiteSkill>,
 }
 
-impl<'s> NamespaceShelf<'s> {
+impl<'s> OfferedInNamespace<'s> {
     /// Lists them; errors: the caller may not list Skills there.
     pub(super) async fn of(store: &'s CallerStore, owner: &'s Owner) -> Result<Self, Refusal> {
         let page = Page {
@@ -53,7 +53,7 @@ impl<'s> NamespaceShelf<'s> {
     }
 }
 
-impl Shelf for NamespaceShelf<'_> {
+impl OfferedSkills for OfferedInNamespace<'_> {
     fn skills(&self) -> &[SiteSkill] {
         &self.shown
     }

@@ -18,10 +18,10 @@ use uuid::Uuid;
 
 use super::caller::authenticate;
 use super::caller_store::CallerStore;
-use super::offered::{NamespaceShelf, of_problem};
+use super::offered::{OfferedInNamespace, of_problem};
 use super::refusal::{denied, too_many};
 use super::state::RegistryState;
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 use crate::installer_index::{FOLDER, Refusal};
 
 /// Changes by the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. Each is several writes to etcd.
@@ -95,7 +95,7 @@ async fn offer(
 
 async fn offer_to(
     state: &RegistryState,
-    caller: Caller,
+    caller: ServiceAccountCaller,
     (named, parts): (Option<String>, &Parts),
 ) -> Result<Response<Bytes>, Refusal> {
     let of_problem = |refusal: HubRefusal| of_problem(&refusal);
@@ -106,14 +106,14 @@ async fn offer_to(
         .unwrap_or_default();
     let namespace = named.unwrap_or_else(|| caller.namespace.clone());
     demand_served(state, &namespace).map_err(of_problem)?;
-    let _turn = turn_of_read(state, &caller).map_err(of_problem)?;
+    let _permit = read_permit(state, &caller).map_err(of_problem)?;
     let path = parts.uri.path().strip_prefix(&*before).unwrap_or_default();
     let (store, owner) = (
         CallerStore::new(Arc::clone(&state.shared), caller),
         Owner::namespace(&namespace),
     );
-    let shelf = NamespaceShelf::of(&store, &owner).await?;
-    Ok(state.site.answer(parts, (&before, path), &shelf).await)
+    let offered = OfferedInNamespace::of(&store, &owner).await?;
+    Ok(state.site.answer(parts, (&before, path), &offered).await)
 }
 
 /// Error: 400 for a namespace of another installation.
@@ -145,15 +145,15 @@ async fn respond(
 async fn answer_caller(
     state: &Arc<RegistryState>,
     (call, id): (&ApiCall, &str),
-    (caller, named): (&Caller, Option<String>),
+    (caller, named): (&ServiceAccountCaller, Option<String>),
     (parts, body): (Parts, Body),
 ) -> Result<Response<Bytes>, HubRefusal> {
     demand_ready(state)?;
     let namespace = named.unwrap_or_else(|| caller.namespace.clone());
     demand_served(state, &namespace)?;
-    let turn = match parts.method {
-        Method::GET | Method::HEAD => turn_of_read(state, caller)?,
-        _ => turn_of_change(state, caller)?,
+    let permit = match parts.method {
+        Method::GET | Method::HEAD => read_permit(state, caller)?,
+        _ => change_permit(state, caller)?,
     };
     let held = state.bodies.read(&caller.key(), &parts.headers, body).await;
     let held = held.map_err(too_many_bytes)?;
@@ -176,7 +176,7 @@ async fn answer_caller(
         apis = apis.with_history(Arc::clone(&history.kept) as Arc<_>);
     }
     let response = apis.answer(Some(&owner), asked, &[]).await;
-    drop((held, turn, fetch));
+    drop((held, permit, fetch));
     Ok(response)
 }
 
@@ -192,9 +192,9 @@ fn demand_ready(state: &RegistryState) -> Result<(), HubRefusal> {
 }
 
 /// The right to one change, by the caller's namespace: no namespace uses up the permits of others. Error: 429.
-fn turn_of_change(state: &RegistryState, caller: &Caller) -> Result<SourcePermit, HubRefusal> {
-    let turn = state.changes.take(&caller.namespace, tokio::time::Instant::now());
-    turn.ok_or_else(|| {
+fn change_permit(state: &RegistryState, caller: &ServiceAccountCaller) -> Result<SourcePermit, HubRefusal> {
+    let permit = state.changes.take(&caller.namespace, tokio::time::Instant::now());
+    permit.ok_or_else(|| {
         too_many(format!(
             "ServiceAccounts of namespace {} make too many changes to skills: the limit is {} at once and one per second",
             caller.namespace, CHANGES.at_once
@@ -203,9 +203,9 @@ fn turn_of_change(state: &RegistryState, caller: &Caller) -> Result<SourcePermit
 }
 
 /// The right to one read, by the account: a namespace's programs do not use up those of its gateway. Error: 429.
-fn turn_of_read(state: &RegistryState, caller: &Caller) -> Result<SourcePermit, HubRefusal> {
-    let turn = state.reads.take(&caller.key(), tokio::time::Instant::now());
-    turn.ok_or_else(|| {
+fn read_permit(state: &RegistryState, caller: &ServiceAccountCaller) -> Result<SourcePermit, HubRefusal> {
+    let permit = state.reads.take(&caller.key(), tokio::time::Instant::now());
+    permit.ok_or_else(|| {
         too_many(format!(
             "ServiceAccount {} sends too many requests: the limit is {} at once and 100 per second",
             caller.name(),
@@ -224,7 +224,12 @@ fn too_many_bytes(refusal: HubRefusal) -> HubRefusal {
 
 /// The owner of the objects that a request is about: a namespace's Skills, or the executions of the account itself, of
 /// which a gateway asks for those of one of its clients. Error: executions of another namespace.
-fn owner(call: &ApiCall, namespace: &str, caller: &Caller, headers: &HeaderMap) -> Result<Owner, HubRefusal> {
+fn owner(
+    call: &ApiCall,
+    namespace: &str,
+    caller: &ServiceAccountCaller,
+    headers: &HeaderMap,
+) -> Result<Owner, HubRefusal> {
     let is_of_runs = matches!(
         call,
         ApiCall::OmniRoute(OmniRoute::Executions | OmniRoute::Execution(_))

@@ -39,7 +39,7 @@ use super::request::{CHANGES, READS, answer};
 use super::state::{RegistrySettings, RegistryState};
 use super::sweep::{self, sweep};
 use crate::certificates::Certificate;
-use crate::hub::auth::{AccessReviewer, Authenticator, Caller};
+use crate::hub::auth::{AccessReviewer, Authenticator, ServiceAccountCaller};
 use crate::hub::body::Bodies;
 use crate::hub::decoded::decoded;
 use crate::hub::watch;
@@ -242,7 +242,7 @@ async fn files(state: &RegistryState, request: Request) -> Result<(StatusCode, B
 async fn posted(
     state: &RegistryState,
     request: Request,
-) -> Result<Result<(Caller, HeldBody), (StatusCode, Bytes)>, HubRefusal> {
+) -> Result<Result<(ServiceAccountCaller, HeldBody), (StatusCode, Bytes)>, HubRefusal> {
     if request.method() != Method::POST {
         return Ok(Err((
             StatusCode::METHOD_NOT_ALLOWED,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use knack_serving::sources::{Pace, SourcePermit, Sources};
 use tokio::time::Instant;
 
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 
 /// Parts of a namespace's pace, and how many of them one client has. One replica of a gateway lets it have half: with as little here a
 /// call would be refused that comes a moment sooner than the one before it.
@@ -41,7 +41,7 @@ impl Shares {
 
     /// The right to one call of a client of a gateway, unless it or its namespace has had many lately. The client's part is asked
     /// first, so that what it is refused takes nothing from the others.
-    pub(super) fn take(&self, gateway: &Caller, client: &str) -> Option<SharePermit> {
+    pub(super) fn take(&self, gateway: &ServiceAccountCaller, client: &str) -> Option<SharePermit> {
         let (namespace, now) = (&gateway.namespace, Instant::now());
         // A gateway may name any client, so clients are few of each namespace.
         let client = format!("{namespace}/{}#{client}", gateway.service_account);

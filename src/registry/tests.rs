@@ -21,7 +21,7 @@ use super::cluster::{Cluster, SKILLS_MAX};
 use super::objects::tests::{object, uploaded};
 use super::objects::{UploadedSkill, version_of};
 use super::sweep::sweep;
-use crate::hub::auth::{AccessReviewer, Caller};
+use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
 
 /// Who asks, from where.
 const OF: (&str, &str) = ("team", "system:serviceaccount:team:app");
@@ -336,7 +336,7 @@ async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads(
         // One of them, as a zip is made of it.
         downloads: MemoryBudget::new(200 << 10),
     };
-    let caller = Caller {
+    let caller = ServiceAccountCaller {
         namespace: "team".to_owned(),
         service_account: "app".to_owned(),
         uid: String::new(),

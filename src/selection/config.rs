@@ -53,7 +53,7 @@ mod tests {
     use serde_json::json;
 
     use crate::selection::tests::{runtime, scope, skill};
-    use crate::selection::{Caller, NamespaceLabels, Reason, select};
+    use crate::selection::{Audience, NamespaceLabels, Reason, select};
 
     #[test]
     fn tools_without_fitting_values_and_values_without_a_tool_are_reported_by_name() {
@@ -109,7 +109,7 @@ mod tests {
                 "blue",
                 json!({"skillSelector": {"skills": [{"name": "web", "config": config}]}}),
             );
-            let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+            let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
             let note = selected[0].accepted.as_ref().unwrap();
             assert_eq!(
                 note.as_ref().map(|note| note.reason),

@@ -9,7 +9,7 @@ use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use knack_skill::model::ActivationMode;
 use serde_json::{Value, json};
 
-use super::tests::{runtime, skill, reported};
+use super::tests::{reported, runtime, skill};
 use super::*;
 
 #[test]
@@ -146,7 +146,7 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             allow_image_tags: true,
             environments: Some(&records),
         };
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
         let reported = reported(&selected[0]);
         assert!(reported.starts_with(said), "{what}: {reported}");
         let served = selected[0].earlier;

@@ -73,7 +73,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::selection::tests::{runtime, scope, skill};
-    use crate::selection::{Caller, JUDGE, NamespaceLabels, Reason, select};
+    use crate::selection::{Audience, JUDGE, NamespaceLabels, Reason, select};
 
     /// A skill with a status as a version wrote it.
     fn judged(version: &str, tools: Value) -> Skill {
@@ -91,7 +91,7 @@ mod tests {
         let runtime = runtime("blue", json!({"env": [grant]}));
         for (version, expected) in [("0.0.1", None), (JUDGE, Some(Reason::EnvNotAsked))] {
             let (skill, none) = (judged(version, json!([{"name": "t"}])), NamespaceLabels::new());
-            let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+            let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
             let note = selected[0].accepted.as_ref().unwrap();
             assert_eq!(note.as_ref().map(|note| note.reason), expected, "{version}");
         }
@@ -133,7 +133,7 @@ mod tests {
             let skill = judged(JUDGE, tools.clone());
             let none = NamespaceLabels::new();
             let runtime = runtime("blue", json!({"env": env}));
-            let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+            let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
             let note = selected[0].accepted.as_ref().unwrap();
             assert_eq!(
                 note.as_ref().map(|note| note.reason),
@@ -168,7 +168,7 @@ mod tests {
             let skill = judged(JUDGE, tools);
             let none = NamespaceLabels::new();
             let runtime = runtime("blue", json!({"env": grants(&granted)}));
-            let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+            let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
             assert!(matches!(selected[0].accepted, Ok(None)), "{:?}", selected[0].accepted);
         }
     }

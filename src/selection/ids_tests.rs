@@ -3,7 +3,7 @@
 use knack_api::Skill;
 use serde_json::json;
 
-use super::tests::{allowed, runtime, scope, skill, reported, view};
+use super::tests::{allowed, reported, runtime, scope, skill, view};
 use super::*;
 
 /// A skill that carries ids.
@@ -51,7 +51,7 @@ fn ids_that_name_no_skill_or_another_one_are_reported_where_a_caller_sees_both()
         ),
     ];
     for (what, skills, expected) in rows {
-        let seen = view(&runtime("blue", everyone.clone()), false, Caller::All, &skills);
+        let seen = view(&runtime("blue", everyone.clone()), false, Audience::All, &skills);
         let names = [
             "blue/a",
             if what == "in another namespace" {
@@ -77,7 +77,7 @@ fn ids_that_name_no_skill_or_another_one_are_reported_where_a_caller_sees_both()
             carrying("blue", "a", &["x"], "SameOrClusterDefault"),
             carrying("red", "b", &["x"], from),
         ];
-        let seen = view(&home, true, Caller::All, &skills);
+        let seen = view(&home, true, Audience::All, &skills);
         assert_eq!(
             seen,
             [format!("blue/a {}", expected[0]), format!("red/b {}", expected[1])],
@@ -90,12 +90,12 @@ fn ids_that_name_no_skill_or_another_one_are_reported_where_a_caller_sees_both()
         json!({"skillSelector": {"skills": [{"name": "b", "mode": "Never"}]}}),
     );
     assert_eq!(
-        view(&pinned, false, Caller::All, &skills),
+        view(&pinned, false, Audience::All, &skills),
         ["blue/a Listed ok", "blue/b Never ok"],
         "nothing names one of mode Never"
     );
     let (mine, none) = (runtime("blue", json!({})), NamespaceLabels::new());
-    let message = reported(&select(&mine, &scope(&none), Caller::All, &skills)[0]);
+    let message = reported(&select(&mine, &scope(&none), Audience::All, &skills)[0]);
     assert!(
         message.starts_with(
             "IdShared: other skills here carry its id x too, so requests with it are refused (skill_ambiguous); remove"

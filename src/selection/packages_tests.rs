@@ -4,7 +4,7 @@ use knack_packages::environment::{EnvironmentImage, key};
 use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use serde_json::{Value, json};
 
-use super::tests::{runtime, scope, skill, reported};
+use super::tests::{reported, runtime, scope, skill};
 use super::*;
 
 /// What a builder says of an environment.
@@ -165,7 +165,7 @@ fn a_skill_is_served_with_its_environment_or_not_at_all() {
             environments: Some(&records),
             ..scope(&none)
         };
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
         let reported = reported(&selected[0]);
         assert!(reported.starts_with(said), "{what}: {reported}");
         let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
@@ -192,7 +192,7 @@ fn at_images(
         environments: known,
         ..scope(&none)
     };
-    let reported = reported(&select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill))[0]);
+    let reported = reported(&select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill))[0]);
     (reported, packages(&runtime, Revision::newest(&skill), &scope).unwrap())
 }
 
@@ -461,7 +461,7 @@ fn a_runtime_gives_the_standard_environment_to_skills_that_declare_nothing() {
             environments: Some(&records),
             ..scope(&none)
         };
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
         let reported = reported(&selected[0]);
         assert!(reported.starts_with(said), "{what}: {reported}");
         let found = packages(&runtime, Revision::newest(&skill), &scope);
@@ -528,7 +528,7 @@ fn a_long_marker_hides_no_version_from_a_constraint() {
         let asked = asked(&runtime, Revision::newest(&skill), &scope).map(|asked| asked.key);
         let expected = (!is_refused).then(|| request.key().unwrap());
         assert_eq!(asked, expected, "{constraint}");
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+        let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
         let reported = reported(&selected[0]);
         assert_eq!(
             reported.starts_with("refused PackagesConflict"),

@@ -29,7 +29,7 @@ mod tests {
     use serde_json::json;
 
     use crate::selection::tests::{runtime, scope, skill};
-    use crate::selection::{Caller, NamespaceLabels, Reason, select};
+    use crate::selection::{Audience, NamespaceLabels, Reason, select};
 
     #[test]
     fn tools_above_the_limit_of_risk_are_reported_by_name_and_the_skill_is_served() {
@@ -46,7 +46,7 @@ mod tests {
             let none = NamespaceLabels::new();
             let scope = scope(&none);
             let runtime = runtime("blue", spec.clone());
-            let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+            let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
             let note = selected[0].accepted.as_ref().unwrap();
             assert_eq!(note.is_some(), expected.is_some(), "{spec}: {note:?}");
             let Some((note, names)) = note.as_ref().zip(expected) else {

@@ -16,7 +16,7 @@ use super::grants;
 use super::limits;
 use super::packages::{self, Revision};
 use super::risk;
-use super::types::{Caller, Reason, Rejection, Scope, Selected};
+use super::types::{Audience, Reason, Rejection, Scope, Selected};
 use super::version::{is_uploaded, newest_version, version_refusal};
 
 /// The skills that a runtime selects, seen by a caller, sorted by namespace and name.
@@ -31,7 +31,7 @@ use super::version::{is_uploaded, newest_version, version_refusal};
 pub fn select<'a>(
     runtime: &'a SkillRuntime,
     scope: &Scope<'_>,
-    caller: Caller<'_>,
+    audience: Audience<'_>,
     skills: impl IntoIterator<Item = &'a Skill>,
 ) -> Vec<Selected<'a>> {
     let empty = SkillSelector::default();
@@ -51,15 +51,15 @@ pub fn select<'a>(
         .filter_map(|skill| {
             let pin = pin_of(runtime, namespace_of(skill), name_of(skill));
             let wanted = pin.is_some() || is_selected(skill);
-            (wanted && is_visible(runtime, scope, caller, skill)).then_some((skill, pin))
+            (wanted && is_visible(runtime, scope, audience, skill)).then_some((skill, pin))
         })
         .collect();
     // Before they are judged: of ten thousand verdicts the moves cost as much as everything else.
     wanted.sort_by_key(|(skill, _)| (namespace_of(skill), name_of(skill)));
     let judged = wanted.into_iter();
     let mut selected: Vec<Selected<'a>> = judged.map(|(skill, pin)| judge(runtime, scope, skill, pin)).collect();
-    note_shared_names(runtime, scope, caller, &mut selected);
-    note_shared_ids(runtime, scope, caller, &mut selected);
+    note_shared_names(runtime, scope, audience, &mut selected);
+    note_shared_ids(runtime, scope, audience, &mut selected);
     selected
 }
 
@@ -140,8 +140,8 @@ fn consent(skill: &Skill) -> (RuntimesFrom, Option<&knack_api::LabelSelector>) {
 }
 
 /// Whether this caller may see the skill at this runtime.
-fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, skill: &Skill) -> bool {
-    let Caller::Namespace(caller) = caller else {
+fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, audience: Audience<'_>, skill: &Skill) -> bool {
+    let Audience::Namespace(caller) = audience else {
         return true;
     };
     let namespace = namespace_of(skill);
@@ -280,20 +280,20 @@ fn shared_names<'a>(selected: &[Selected<'a>]) -> BTreeMap<&'a str, Vec<usize>> 
 
 /// Where skills of one view have the same name, all but one go by `namespace/name`; those of them that were served
 /// without reservation say so.
-fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
+fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, audience: Audience<'_>, selected: &mut [Selected<'_>]) {
     for (name, indices) in shared_names(selected) {
         let skills: Vec<&Skill> = indices
             .iter()
             .filter_map(|index| Some(selected.get(*index)?.skill))
             .collect();
         // Tenants of the cluster default whose skills are visible only to themselves share no name.
-        if caller == Caller::All && scope.cluster_default && !skills.iter().any(|skill| is_shared(runtime, skill)) {
+        if audience == Audience::All && scope.cluster_default && !skills.iter().any(|skill| is_shared(runtime, skill)) {
             continue;
         }
         let candidates = skills.iter().map(|skill| (namespace_of(skill), created(skill)));
-        let home = match caller {
-            Caller::Namespace(namespace) => Some(namespace),
-            Caller::All => None,
+        let home = match audience {
+            Audience::Namespace(namespace) => Some(namespace),
+            Audience::All => None,
         };
         let Some(owner) = name_owner(candidates, home, own_namespace(runtime)) else {
             continue;
@@ -351,8 +351,8 @@ impl<'a> Meant<'a> {
 /// An id that several skills of a view carry names none of them, and one that is the name of a skill names that one
 /// (`knack_skill::catalog`); those that cannot be named by it, and were served without reservation, say so. No skill is named there: it may
 /// be one of another tenant.
-fn note_shared_ids(runtime: &SkillRuntime, scope: &Scope<'_>, caller: Caller<'_>, selected: &mut [Selected<'_>]) {
-    let apart = caller == Caller::All && scope.cluster_default;
+fn note_shared_ids(runtime: &SkillRuntime, scope: &Scope<'_>, audience: Audience<'_>, selected: &mut [Selected<'_>]) {
+    let apart = audience == Audience::All && scope.cluster_default;
     let served = || selected.iter().filter(|item| item.accepted.is_ok());
     let mut carriers: HashMap<&str, Meant<'_>> = HashMap::new();
     for item in served().filter(|item| item.mode != ActivationMode::Never) {

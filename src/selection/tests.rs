@@ -65,7 +65,12 @@ pub(super) fn allowed(from: &str) -> Value {
 }
 
 /// `namespace/name mode verdict`, one per selected skill.
-pub(super) fn view(runtime: &SkillRuntime, cluster_default: bool, caller: Caller<'_>, skills: &[Skill]) -> Vec<String> {
+pub(super) fn view(
+    runtime: &SkillRuntime,
+    cluster_default: bool,
+    caller: Audience<'_>,
+    skills: &[Skill],
+) -> Vec<String> {
     let namespaces = namespaces();
     let scope = Scope {
         cluster_default,
@@ -123,7 +128,7 @@ fn labels_namespaces_and_pins_select() {
         ),
     ] {
         let runtime = runtime("blue", json!({"skillSelector": selector}));
-        assert_eq!(view(&runtime, false, Caller::All, &skills), expected, "{selector}");
+        assert_eq!(view(&runtime, false, Audience::All, &skills), expected, "{selector}");
     }
 }
 
@@ -142,7 +147,7 @@ fn the_owner_of_a_skill_consents() {
         );
         for (default, expected) in [(false, other_namespace), (true, cluster_default)] {
             assert_eq!(
-                view(&runtime, default, Caller::All, &skills),
+                view(&runtime, default, Audience::All, &skills),
                 [format!("red/a Listed {expected}")],
                 "{from} {default}"
             );
@@ -154,7 +159,7 @@ fn the_owner_of_a_skill_consents() {
         json!({"skillSelector": {"skills": [{"namespace": "red", "name": "a"}]}}),
     );
     assert_eq!(
-        view(&grey, false, Caller::All, &skills),
+        view(&grey, false, Audience::All, &skills),
         ["red/a Listed NotAllowedBySkill"]
     );
 }
@@ -171,16 +176,16 @@ fn callers_of_the_cluster_default_see_their_own_and_what_is_shared() {
     let runtime = runtime("home", json!({}));
     for (caller, expected) in [
         (
-            Caller::Namespace("blue"),
+            Audience::Namespace("blue"),
             vec!["blue/own", "grey/hers", "home/house", "red/open"],
         ),
-        (Caller::Namespace("grey"), vec!["grey/hers", "home/house", "red/open"]),
+        (Audience::Namespace("grey"), vec!["grey/hers", "home/house", "red/open"]),
         (
-            Caller::Namespace("red"),
+            Audience::Namespace("red"),
             vec!["grey/hers", "home/house", "red/closed", "red/open"],
         ),
         (
-            Caller::All,
+            Audience::All,
             vec!["blue/own", "grey/hers", "home/house", "red/closed", "red/open"],
         ),
     ] {
@@ -208,7 +213,7 @@ fn activation_is_capped_and_pins_go_higher() {
         };
         let runtime = runtime("blue", json!({"maxActivation": cap, "skillSelector": {"skills": pins}}));
         assert_eq!(
-            view(&runtime, false, Caller::All, &skills),
+            view(&runtime, false, Audience::All, &skills),
             [format!("blue/a {expected}")]
         );
     }
@@ -265,7 +270,7 @@ fn a_skill_may_only_tighten() {
         let skills = [skill("blue", "a", json!({}), json!({"sandbox": asked}))];
         let runtime = runtime("blue", json!({"sandbox": sandbox}));
         assert_eq!(
-            view(&runtime, false, Caller::All, &skills),
+            view(&runtime, false, Audience::All, &skills),
             [format!("blue/a Listed {expected}")],
             "{asked}"
         );
@@ -312,7 +317,7 @@ fn a_runtime_that_names_no_resources_has_the_default_ones_as_ceiling() {
         let skills = [skill("blue", "a", json!({}), json!({"sandbox": {"resources": asked}}))];
         let runtime = runtime("blue", json!({"sandbox": sandbox}));
         assert_eq!(
-            view(&runtime, false, Caller::All, &skills),
+            view(&runtime, false, Audience::All, &skills),
             [format!("blue/a Listed {expected}")],
             "{sandbox} {asked}"
         );
@@ -328,7 +333,7 @@ fn an_unknown_name_of_an_image_is_reported_with_those_that_there_are() {
             runtime("blue", json!({"sandbox": {"images": images}})),
             NamespaceLabels::new(),
         );
-        let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+        let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
         let refused = selected[0].accepted.as_ref().unwrap_err();
         assert_eq!(refused.reason, Reason::ImageUnknown);
         let message = &refused.message;
@@ -344,7 +349,7 @@ fn what_cannot_be_served_says_so() {
     let suspended = skill("blue", "a", json!({}), json!({"suspend": true}));
     let mut unready = skill("blue", "b", json!({}), json!({}));
     unready.status = None;
-    let seen = view(&runtime("blue", json!({})), false, Caller::All, &[suspended, unready]);
+    let seen = view(&runtime("blue", json!({})), false, Audience::All, &[suspended, unready]);
     assert_eq!(seen, ["blue/a Listed Suspended", "blue/b Listed NotReady"]);
 }
 
@@ -358,23 +363,23 @@ fn shared_names_are_reported_where_a_caller_sees_both() {
     };
     let everyone = runtime("blue", json!({"skillSelector": {"namespaceSelector": {}}}));
     assert_eq!(
-        view(&everyone, false, Caller::All, &both("All")),
+        view(&everyone, false, Audience::All, &both("All")),
         ["blue/a Listed ok", "red/a Listed ok,NameShared"],
         "the runtime's own namespace keeps the name"
     );
     let home = runtime("home", json!({}));
     assert_eq!(
-        view(&home, true, Caller::All, &both("SameOrClusterDefault")),
+        view(&home, true, Audience::All, &both("SameOrClusterDefault")),
         ["blue/a Listed ok", "red/a Listed ok"],
         "tenants that never meet"
     );
     assert_eq!(
-        view(&home, true, Caller::Namespace("blue"), &both("All")),
+        view(&home, true, Audience::Namespace("blue"), &both("All")),
         ["blue/a Listed ok", "red/a Listed ok,NameShared"],
         "whatever others share, a caller's own skill keeps its name"
     );
     assert_eq!(
-        view(&home, true, Caller::Namespace("grey"), &both("All")),
+        view(&home, true, Audience::Namespace("grey"), &both("All")),
         ["red/a Listed ok"],
         "who sees one of them sees its plain name"
     );
@@ -395,7 +400,7 @@ fn template(mode: &str, pin: Option<Value>) -> String {
     );
     let none = NamespaceLabels::new();
     let scope = scope(&none);
-    let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+    let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
     match &selected[0].accepted {
         Ok(None) => "served".to_owned(),
         Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),
@@ -443,7 +448,7 @@ fn packaged(declared: &Value, skill_spec: Value, rules: Value) -> (String, Optio
         allow_image_tags: true,
         ..scope(&none)
     };
-    let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
+    let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
     let said = match &selected[0].accepted {
         Ok(None) => "served".to_owned(),
         Ok(Some(note)) => format!("{}: {}", note.reason.as_str(), note.message),

@@ -48,9 +48,9 @@ impl Scope<'_> {
     }
 }
 
-/// For which caller the view is computed.
+/// The callers that a view is computed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Caller<'a> {
+pub enum Audience<'a> {
     /// Everything that the runtime serves: the controller's status, and callers with the verb `use-all`.
     All,
     /// Workloads of one namespace.

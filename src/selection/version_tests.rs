@@ -4,7 +4,7 @@ use knack_api::SkillStatus;
 use knack_api::skill_status::{EarlierRevision, STATUS_CHOSEN_MAX};
 use serde_json::{Value, json};
 
-use super::tests::{runtime, scope, skill, reported};
+use super::tests::{reported, runtime, scope, skill};
 use super::*;
 
 fn pinned(version: &str) -> Value {
@@ -18,7 +18,7 @@ fn judged(version: Option<&str>, earlier: &Value, spec: Value) -> (String, Optio
     status.version = version.map(str::to_owned);
     status.earlier = serde_json::from_value(earlier.clone()).unwrap();
     let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
-    let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+    let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
     let serves = selected[0].earlier.map(|earlier| earlier.revision.clone());
     (reported(&selected[0]), serves)
 }
@@ -258,7 +258,7 @@ fn a_refusal_says_of_an_uploaded_skill_that_none_of_its_versions_matches() {
         let mut skill = skill("blue", "word", labels, json!({}));
         skill.status.as_mut().unwrap().version = Some("2.0.0".to_owned());
         let runtime = runtime("blue", pinned("^1"));
-        let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+        let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
         let reported = reported(&selected[0]);
         let begin = "refused VersionNotMatched: its version is 2.0.0, and the pin requires ^1; change";
         assert!(reported.starts_with(begin), "{reported}");
@@ -296,7 +296,7 @@ fn a_kept_version_is_served_where_the_default_one_is_not_ready() {
             ..SkillStatus::default()
         });
         let (runtime, none) = (runtime("blue", spec), NamespaceLabels::new());
-        let selected = select(&runtime, &scope(&none), Caller::All, std::slice::from_ref(&skill));
+        let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
         let found = match &selected[0].accepted {
             Ok(_) => Ok(selected[0].earlier.map_or("", |earlier| earlier.revision.as_str())),
             Err(refused) => Err(refused.reason),

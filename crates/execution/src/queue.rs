@@ -59,8 +59,8 @@ struct QueueState {
     waiting: usize,
     by_sharer: HashMap<Sharer, SharerQueue>,
     /// Sharers who wait, the next one first.
-    turns: VecDeque<Sharer>,
-    next_ticket: u64,
+    waiting_sharers: VecDeque<Sharer>,
+    next_waiter: u64,
 }
 
 /// The permits that one sharer holds, and its waiters.
@@ -93,15 +93,15 @@ impl Queue {
             held: 0,
             waiting: 0,
             by_sharer: HashMap::new(),
-            turns: VecDeque::new(),
-            next_ticket: 0,
+            waiting_sharers: VecDeque::new(),
+            next_waiter: 0,
         };
         Self {
             state: Arc::new(Mutex::new(state)),
         }
     }
 
-    /// Changes the bounds. Whoever holds a permit keeps it, and whoever waits its place and its time: with more permits the next ones
+    /// Changes the bounds. Whoever holds a permit keeps it, and whoever waits keeps its position and its time: with more permits the next ones
     /// are admitted at once, with fewer nobody is until enough were given back.
     pub fn resize(&self, settings: QueueSettings) {
         lock(&self.state).settings = settings;
@@ -110,14 +110,14 @@ impl Queue {
 
     /// Waits for a permit in the name of `sharer`. Dropping the future leaves the queue.
     ///
-    /// Errors: [`ExecutionError::QueueFull`] at once, or when a shorter line needs the seat; [`ExecutionError::QueueTimeout`]
+    /// Errors: [`ExecutionError::QueueFull`] at once, or when a sharer with fewer waiting calls takes its slot; [`ExecutionError::QueueTimeout`]
     /// after the wait.
     pub async fn enter(&self, sharer: &str) -> Result<RunPermit, ExecutionError> {
         let full = || ExecutionError::QueueFull {
             retry_after: RETRY_AFTER,
         };
         let sharer: Sharer = Arc::from(sharer);
-        let (ticket, granted, queue_timeout) = {
+        let (id, granted, queue_timeout) = {
             let mut state = lock(&self.state);
             if state.has_free() {
                 state.held += 1;
@@ -130,23 +130,23 @@ impl Queue {
                     },
                 });
             }
-            let (ticket, granted) = state.enqueue(&sharer).ok_or_else(full)?;
-            (ticket, granted, state.settings.queue_timeout)
+            let (id, granted) = state.enqueue(&sharer).ok_or_else(full)?;
+            (id, granted, state.settings.queue_timeout)
         };
-        let seat = QueueTicket {
+        let waiter = QueuedWaiter {
             state: &self.state,
             sharer: &sharer,
-            ticket,
+            id,
         };
         let since = Instant::now();
         let outcome = tokio::time::timeout(queue_timeout, granted).await;
-        drop(seat);
+        drop(waiter);
         match outcome {
             Ok(Ok(held)) => Ok(RunPermit {
                 waited: since.elapsed(),
                 _held: held,
             }),
-            // Its seat went to a shorter line.
+            // A sharer with fewer waiting calls took its slot.
             Ok(Err(_)) => Err(full()),
             Err(_) => Err(ExecutionError::QueueTimeout {
                 retry_after: RETRY_AFTER,
@@ -179,7 +179,7 @@ fn admit(state: &Arc<Mutex<QueueState>>) {
 }
 
 fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {
-    // The lines are valid between any two statements that could panic.
+    // The state is valid between any two statements that could panic.
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -191,44 +191,44 @@ impl QueueState {
     /// Adds a waiter; when full, evicts the last waiter of the longest queue. `None` if no queue is longer than this sharer's.
     fn enqueue(&mut self, sharer: &Sharer) -> Option<(u64, oneshot::Receiver<QueuePermit>)> {
         if self.waiting >= self.settings.max_queued {
-            let own = self.by_sharer.get(sharer).map_or(0, |line| line.waiters.len());
+            let own = self.by_sharer.get(sharer).map_or(0, |queue| queue.waiters.len());
             let longest = self
-                .turns
+                .waiting_sharers
                 .iter()
                 .max_by_key(|other| self.by_sharer[*other].waiters.len())?;
             let longest = Arc::clone(longest);
-            let line = self.by_sharer.get_mut(&longest)?;
-            if line.waiters.len() <= own + 1 {
+            let queue = self.by_sharer.get_mut(&longest)?;
+            if queue.waiters.len() <= own + 1 {
                 return None;
             }
-            // Its receiver sees that the sender is gone.
-            line.waiters.pop_back();
+            // The receiver of the evicted waiter sees that the sender is gone.
+            queue.waiters.pop_back();
             self.waiting -= 1;
         }
         let (grant, granted) = oneshot::channel();
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        let line = self.by_sharer.entry(Arc::clone(sharer)).or_default();
-        if line.waiters.is_empty() {
-            self.turns.push_back(Arc::clone(sharer));
+        let id = self.next_waiter;
+        self.next_waiter += 1;
+        let queue = self.by_sharer.entry(Arc::clone(sharer)).or_default();
+        if queue.waiters.is_empty() {
+            self.waiting_sharers.push_back(Arc::clone(sharer));
         }
-        line.waiters.push_back((ticket, grant));
+        queue.waiters.push_back((id, grant));
         self.waiting += 1;
-        Some((ticket, granted))
+        Some((id, granted))
     }
 
-    /// The next to be admitted: of the sharers with the fewest running calls the one whose turn it is.
+    /// The next to be admitted: of the sharers with the fewest running calls the one that has waited longest since it was served.
     fn next(&mut self) -> Option<(Sharer, oneshot::Sender<QueuePermit>)> {
         let fewest = |(_, sharer): &(usize, &Sharer)| self.by_sharer[*sharer].held;
-        let (turn, _) = self.turns.iter().enumerate().min_by_key(fewest)?;
-        let sharer = self.turns.remove(turn)?;
-        let line = self.by_sharer.get_mut(&sharer)?;
-        let (_, grant) = line.waiters.pop_front()?;
+        let (position, _) = self.waiting_sharers.iter().enumerate().min_by_key(fewest)?;
+        let sharer = self.waiting_sharers.remove(position)?;
+        let queue = self.by_sharer.get_mut(&sharer)?;
+        let (_, grant) = queue.waiters.pop_front()?;
         self.waiting -= 1;
         self.held += 1;
-        line.held += 1;
-        if !line.waiters.is_empty() {
-            self.turns.push_back(Arc::clone(&sharer));
+        queue.held += 1;
+        if !queue.waiters.is_empty() {
+            self.waiting_sharers.push_back(Arc::clone(&sharer));
         }
         Some((sharer, grant))
     }
@@ -236,27 +236,27 @@ impl QueueState {
     /// One of a sharer's permits is free.
     fn give_back(&mut self, sharer: &Sharer) {
         self.held -= 1;
-        if let Some(line) = self.by_sharer.get_mut(sharer) {
-            line.held -= 1;
-            if line.held == 0 && line.waiters.is_empty() {
+        if let Some(queue) = self.by_sharer.get_mut(sharer) {
+            queue.held -= 1;
+            if queue.held == 0 && queue.waiters.is_empty() {
                 self.by_sharer.remove(sharer);
             }
         }
     }
 
-    /// A waiter has left; nothing if its turn had come or its seat was taken.
-    fn stand_up(&mut self, sharer: &Sharer, ticket: u64) {
-        let Some(line) = self.by_sharer.get_mut(sharer) else {
+    /// A waiter has left; nothing if it was admitted or evicted.
+    fn remove_waiter(&mut self, sharer: &Sharer, id: u64) {
+        let Some(queue) = self.by_sharer.get_mut(sharer) else {
             return;
         };
-        let Some(at) = line.waiters.iter().position(|(other, _)| *other == ticket) else {
+        let Some(at) = queue.waiters.iter().position(|(other, _)| *other == id) else {
             return;
         };
-        line.waiters.remove(at);
+        queue.waiters.remove(at);
         self.waiting -= 1;
-        if line.waiters.is_empty() {
-            let is_idle = line.held == 0;
-            self.turns.retain(|other| other != sharer);
+        if queue.waiters.is_empty() {
+            let is_idle = queue.held == 0;
+            self.waiting_sharers.retain(|other| other != sharer);
             if is_idle {
                 self.by_sharer.remove(sharer);
             }
@@ -271,16 +271,16 @@ impl Drop for QueuePermit {
     }
 }
 
-/// A seat to wait on, given up when dropped.
-struct QueueTicket<'a> {
+/// A waiting call; removed from the queue when dropped.
+struct QueuedWaiter<'a> {
     state: &'a Mutex<QueueState>,
     sharer: &'a Sharer,
-    ticket: u64,
+    id: u64,
 }
 
-impl Drop for QueueTicket<'_> {
+impl Drop for QueuedWaiter<'_> {
     fn drop(&mut self) {
-        lock(self.state).stand_up(self.sharer, self.ticket);
+        lock(self.state).remove_waiter(self.sharer, self.id);
     }
 }
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_leaves_frees_its_seat_and_its_turn() {
+    async fn a_caller_that_leaves_frees_its_slot() {
         let queue = queue(1, 1);
         let running = queue.enter("a").await.unwrap();
         {
@@ -372,7 +372,7 @@ mod tests {
         for call in &mut flood {
             assert!(poll!(call).is_pending());
         }
-        // All seats are taken by one: its last call makes room for another one's first.
+        // All slots are taken by one: its last call makes room for another one's first.
         let mut other = Box::pin(queue.enter("other"));
         assert!(poll!(&mut other).is_pending());
         assert_eq!(queue.waiting(), 8);
@@ -380,9 +380,9 @@ mod tests {
         assert_eq!(displaced.metric_label(), "queue_full");
         assert_eq!(queue.enter("flood").await.unwrap_err().metric_label(), "queue_full");
         running.pop();
-        assert!(poll!(&mut flood[0]).is_pending(), "it holds a place already");
+        assert!(poll!(&mut flood[0]).is_pending(), "it holds a permit already");
         let permit = other.await.unwrap();
-        // Equals take turns; a sharer that was served goes to the end.
+        // Equals are served round-robin; a sharer that was served goes to the end.
         let mut third = Box::pin(queue.enter("third"));
         assert!(poll!(&mut third).is_pending());
         drop(permit);
@@ -436,6 +436,6 @@ mod tests {
         drop(running);
         let state = lock(&queue.state);
         assert_eq!((state.held, state.waiting), (0, 0));
-        assert!(state.by_sharer.is_empty() && state.turns.is_empty());
+        assert!(state.by_sharer.is_empty() && state.waiting_sharers.is_empty());
     }
 }

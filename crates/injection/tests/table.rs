@@ -140,7 +140,10 @@ fn a_sidecar_that_is_replaced_keeps_what_its_author_wrote_and_leaves_what_the_ap
     pod["spec"]["containers"][0]["volumeMounts"] = mounts;
     let before = pod.clone();
     let message = inject_manifest(&mut pod, &parameters);
-    assert!(message[0].outcome.to_string().contains("cannot be replaced"), "{message:?}");
+    assert!(
+        message[0].outcome.to_string().contains("cannot be replaced"),
+        "{message:?}"
+    );
     assert_eq!(pod, before);
 }
 

@@ -64,7 +64,8 @@ impl McpCatalogs {
         // All bytes of all files are hashed.
         let size = snapshot.skills.iter().flat_map(|skill| skill.files.values());
         let size = size.map(|file| file.bytes.len()).sum();
-        let mcp_catalog = knack_serving::aside(size, move || Arc::new(McpCatalog::new(snapshot))).await;
+        let mcp_catalog =
+            knack_serving::run_off_thread_if_large(size, move || Arc::new(McpCatalog::new(snapshot))).await;
         let mut mcp_catalogs = lock();
         // A snapshot that only this list holds is no longer served.
         mcp_catalogs.retain(|mcp_catalog| Arc::strong_count(&mcp_catalog.snapshot) > 1);

@@ -213,8 +213,13 @@ fn a_lock_without_a_declared_version_is_reported() {
         let declared = declare(&files(&list), None);
         assert!(!declared.is_refused(), "{:?}", declared.findings);
         let message: Vec<String> = declared.findings.iter().map(ToString::to_string).collect();
-        assert_eq!(message.len(), usize::from(part.is_some()), "{requirements}: {message:?}");
-        let is_told = part.is_none_or(|part| message[0].starts_with("requirements.lock: ") && message[0].contains(part));
+        assert_eq!(
+            message.len(),
+            usize::from(part.is_some()),
+            "{requirements}: {message:?}"
+        );
+        let is_told =
+            part.is_none_or(|part| message[0].starts_with("requirements.lock: ") && message[0].contains(part));
         assert!(is_told, "{message:?}");
     }
 }

@@ -161,7 +161,9 @@ pub(crate) fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Opt
         .map_or(&[][..], Vec::as_slice);
     if wheels.is_empty() {
         return Err(if package.contains_key("sdist") {
-            format!("{package_name} has source code alone (sdist); nothing is built, packages are installed from wheels")
+            format!(
+                "{package_name} has source code alone (sdist); nothing is built, packages are installed from wheels"
+            )
         } else {
             format!("{package_name} has no wheels")
         });

@@ -431,7 +431,9 @@ mod tests {
                 let violation = rules.violation(Versions::Locked(&lock), python);
                 match (&violation, part) {
                     (None, None) => {}
-                    (Some(violation), Some(part)) => assert!(violation.text.contains(part), "{constraint}: {violation}"),
+                    (Some(violation), Some(part)) => {
+                        assert!(violation.text.contains(part), "{constraint}: {violation}")
+                    }
                     _ => panic!("{constraint} {python:?}: {violation:?}, {part:?}"),
                 }
             }

@@ -234,7 +234,10 @@ fn a_list_of_agent_flow_lacks_nothing_that_could_not_be_read_in_time() {
         assert_eq!((status, &list["total"]), (200, &json!(2)), "{list}");
         asked.store.content_away.store(true, Ordering::SeqCst);
         let (status, reported) = asked.json("GET", "/api/v1/skills", &Value::Null).await;
-        assert_eq!((status, &reported["detail"]["message"]), (503, &json!("too much at once")));
+        assert_eq!(
+            (status, &reported["detail"]["message"]),
+            (503, &json!("too much at once"))
+        );
         asked.store.content_away.store(false, Ordering::SeqCst);
         asked.store.content_gone.store(true, Ordering::SeqCst);
         let (status, list) = asked.json("GET", "/api/v1/skills", &Value::Null).await;
@@ -300,7 +303,11 @@ fn a_list_that_begins_nowhere_is_a_wrong_parameter() {
         let asked = Asked::new();
         asked.store.no_place.store(true, Ordering::SeqCst);
         let (status, reported) = asked.json("GET", "/v1/skills?after=skill_knack_x", &Value::Null).await;
-        assert_eq!((status, &reported["error"]["param"]), (400, &json!("after")), "{reported}");
+        assert_eq!(
+            (status, &reported["error"]["param"]),
+            (400, &json!("after")),
+            "{reported}"
+        );
         let anthropic = [("anthropic-version", "2023-06-01")];
         let answer = asked
             .send("GET", "/v1/skills?page=page_skill_knack_x", &anthropic, "")
@@ -325,7 +332,10 @@ fn a_provider_that_only_the_form_of_a_create_names_is_refused() {
             assert_eq!(status, expected, "{provider}: {reported}");
             if expected == 400 {
                 assert_eq!(reported["error"]["param"], "custom_llm_provider");
-                assert!(reported["error"]["message"].as_str().unwrap().contains("query"), "{reported}");
+                assert!(
+                    reported["error"]["message"].as_str().unwrap().contains("query"),
+                    "{reported}"
+                );
             }
         }
     });
@@ -392,7 +402,11 @@ fn an_update_without_room_for_its_version_loses_none() {
         assert_eq!(numbers().await, (VERSIONS_MAX, 1, Some(most)));
         asked.store.full.store(false, Ordering::SeqCst);
         let (status, reported) = update(VERSIONS_MAX + 1).await;
-        assert_eq!((status, &reported["description"]), (200, &json!("number 101")), "{reported}");
+        assert_eq!(
+            (status, &reported["description"]),
+            (200, &json!("number 101")),
+            "{reported}"
+        );
         assert_eq!(numbers().await, (VERSIONS_MAX, 2, Some(most + 1)));
     });
 }

@@ -13,13 +13,13 @@
 
 mod activity;
 mod answer;
-mod aside;
 pub mod beacon;
 pub mod bodies;
 mod connection;
 mod connection_limit;
 pub mod expiring;
 pub mod keyed_locks;
+mod off_thread;
 pub mod probes;
 pub mod signals;
 pub mod sources;
@@ -43,8 +43,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use aside::aside;
 use connection_limit::ConnectionLimit;
+pub use off_thread::run_off_thread_if_large;
 pub use stopping::Stopping;
 pub use until_sent::until_sent;
 

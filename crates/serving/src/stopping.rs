@@ -140,7 +140,10 @@ mod tests {
                 steps.borrow_mut().push(format!("{seconds} {step}"));
             };
             let unready = || {
-                assert!(!stops.leave.is_cancelled(), "not ready before any client is asked to leave");
+                assert!(
+                    !stops.leave.is_cancelled(),
+                    "not ready before any client is asked to leave"
+                );
                 note("unready");
             };
             let ended = async {

@@ -196,13 +196,14 @@ mod tests {
     fn reported(findings: &[Finding]) -> Vec<(&str, &str)> {
         assert!(findings.iter().all(|finding| !finding.is_refused()));
         let reported = findings.iter();
-        reported.map(|finding| {
-            (
-                finding.field.as_str(),
-                finding.help.split([' ', ':', ',']).next().unwrap(),
-            )
-        })
-        .collect()
+        reported
+            .map(|finding| {
+                (
+                    finding.field.as_str(),
+                    finding.help.split([' ', ':', ',']).next().unwrap(),
+                )
+            })
+            .collect()
     }
 
     /// A tool with a parameter, one with a schema: commands of which a word is reported, by its index and what to do.

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::super::pending_changes::PendingChanges;
 use super::evaluation::{Evaluation, EvaluationInputs, Evaluations};
 use super::summary::Summary;
-use crate::selection::{Caller, NamespaceLabels, Scope, select};
+use crate::selection::{Audience, NamespaceLabels, Scope, select};
 
 type Skills = BTreeMap<(String, String), Skill>;
 
@@ -70,7 +70,7 @@ fn skill(namespace: &str, name: &str, to: (u8, u8, u8, bool, u8)) -> Skill {
 }
 
 fn whole(runtime: &SkillRuntime, scope: &Scope<'_>, skills: &Skills) -> Evaluation {
-    Evaluation::new(runtime, &select(runtime, scope, Caller::All, skills.values()))
+    Evaluation::new(runtime, &select(runtime, scope, Audience::All, skills.values()))
 }
 
 fn change() -> impl Strategy<Value = Change> {
@@ -97,7 +97,7 @@ proptest! {
                 None => skills.remove(&key),
             };
             let expected = whole(&runtime, &scope, &skills);
-            let changed = select(&runtime, &scope, Caller::All, skills.get(&key));
+            let changed = select(&runtime, &scope, Audience::All, skills.get(&key));
             if !kept.take_in(&runtime, (&key.0, &key.1), changed.first()) {
                 kept = whole(&runtime, &scope, &skills);
             }
@@ -126,10 +126,10 @@ fn another_content_affects_no_other_and_everything_else_evaluates_all() {
     ] {
         let mut evaluation = Evaluation::new(
             &runtime,
-            &select(&runtime, &scope, Caller::All, [&skill("n1", "s", before)]),
+            &select(&runtime, &scope, Audience::All, [&skill("n1", "s", before)]),
         );
         let now = to.map(|to| skill("n1", "s", to));
-        let selected = select(&runtime, &scope, Caller::All, &now);
+        let selected = select(&runtime, &scope, Audience::All, &now);
         assert_eq!(
             !evaluation.take_in(&runtime, ("n1", "s"), selected.first()),
             affects,
@@ -138,7 +138,7 @@ fn another_content_affects_no_other_and_everything_else_evaluates_all() {
     }
     let mut evaluation = Evaluation::new(&runtime, &[]);
     let new = skill("n1", "s", before);
-    let selected = select(&runtime, &scope, Caller::All, [&new]);
+    let selected = select(&runtime, &scope, Audience::All, [&new]);
     assert!(
         !evaluation.take_in(&runtime, ("n1", "s"), selected.first()),
         "a new one"
@@ -222,7 +222,7 @@ fn the_revision_changes_with_what_is_served_and_with_nothing_else() {
     let (labels, runtime) = (NamespaceLabels::new(), runtime());
     let scope = scope(&labels);
     let revision = |skills: &[Skill]| {
-        let selected = select(&runtime, &scope, Caller::All, skills);
+        let selected = select(&runtime, &scope, Audience::All, skills);
         Summary::of(&runtime, &selected).revision.to_string()
     };
     let [one, two] = [1, 2].map(|revision| skill("n1", "s", (revision, 0, 3, false, 2)));
@@ -242,7 +242,7 @@ fn the_revision_changes_with_what_is_served_and_with_nothing_else() {
         revision: "r1".to_owned(),
         ..EarlierRevision::default()
     };
-    let mut held = select(&runtime, &scope, Caller::All, [&two]);
+    let mut held = select(&runtime, &scope, Audience::All, [&two]);
     held[0].earlier = Some(&earlier);
     assert_eq!(Summary::of(&runtime, &held).revision.to_string(), revision(&[one]));
 }

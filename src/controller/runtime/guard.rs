@@ -83,7 +83,7 @@ async fn ensure_network_policy(
 
 /// One quota for all runtimes of a namespace: it counts by PriorityClass, which they share. It carries the register.
 ///
-/// Runtimes that are reconciled at once take turns, and what another client wrote meanwhile is read again: a failed reconcile would be
+/// Runtimes that are reconciled at once do this one after another, and what another client wrote meanwhile is read again: a failed reconcile would be
 /// repeated only after a pause that doubles.
 async fn ensure_quota(
     context: &Context,
@@ -91,8 +91,8 @@ async fn ensure_quota(
     scope: &Scope<'_>,
     namespace: &str,
 ) -> Result<Option<Verdict>, ControllerError> {
-    let turn = context.memory.quota_turn(namespace);
-    let _turn = turn.lock().await;
+    let lock = context.memory.quota_lock(namespace);
+    let _locked = lock.lock().await;
     for _ in 1..QUOTA_ATTEMPTS {
         match write_quota(context, runtime, scope, namespace).await {
             Err(error) if error.status() == Some(409) => {}

@@ -78,7 +78,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::selection::{Caller, NamespaceLabels, Scope, select};
+    use crate::selection::{Audience, NamespaceLabels, Scope, select};
 
     fn skill(namespace: &str, name: &str, mode: &str, description: &str) -> Skill {
         serde_json::from_value(json!({
@@ -106,7 +106,7 @@ mod tests {
             allow_image_tags: false,
             environments: None,
         };
-        listing(&runtime, &select(&runtime, &scope, Caller::All, skills))
+        listing(&runtime, &select(&runtime, &scope, Audience::All, skills))
     }
 
     #[test]

@@ -28,7 +28,7 @@ use super::evaluation::{Evaluation, EvaluationInputs};
 use super::guard;
 use super::status::{failing, objection, own_members, own_part, serving, status};
 use super::summary::Summary;
-use crate::selection::{Caller, Scope, Selected, namespaces_reached, select};
+use crate::selection::{Audience, Scope, Selected, namespaces_reached, select};
 use crate::status_write::Target;
 
 /// Reconciles what a watch brought.
@@ -220,7 +220,7 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &E
         context.cluster_state.candidates(runtime, scope)
     };
     let skills: Vec<&Skill> = watched.iter().filter_map(|skill| decoded(skill)).collect();
-    let selected = select(runtime, scope, Caller::All, skills.iter().copied());
+    let selected = select(runtime, scope, Audience::All, skills.iter().copied());
     let mut outdated = outdated(runtime, &skills, &selected);
     if is_edited {
         outdated.extend(with_texts_of_runtime(&selected));
@@ -248,7 +248,8 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &E
 /// The skills of whose verdicts the texts may have changed with the runtime: those that it refuses, or serves with a reservation.
 fn with_texts_of_runtime(selected: &[Selected<'_>]) -> Vec<Name> {
     let restricted = selected.iter().filter(|item| !matches!(item.accepted, Ok(None)));
-    restricted.map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
+    restricted
+        .map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
         .collect()
 }
 
@@ -285,7 +286,7 @@ fn find_changed(
     for (namespace, name) in changed {
         let watched = context.cluster_state.skill(namespace, name);
         let skill = watched.as_deref().and_then(decoded);
-        let selected = select(runtime, scope, Caller::All, skill);
+        let selected = select(runtime, scope, Audience::All, skill);
         if !evaluation.take_in(runtime, (namespace, name), selected.first()) {
             return None;
         }
@@ -448,7 +449,7 @@ mod tests {
             }))
             .unwrap();
             let skill = reported(packages);
-            let selected = select(&runtime, &scope, Caller::All, [&skill]);
+            let selected = select(&runtime, &scope, Audience::All, [&skill]);
             let restricted = with_other_packages(&runtime, &scope, &selected);
             assert_eq!(restricted.len(), usize::from(expected), "{what}");
         }
@@ -483,7 +484,7 @@ mod tests {
             }))
             .unwrap();
             let skill = skill(reason, accepted);
-            let selected = select(&runtime, &scope, Caller::All, [&skill]);
+            let selected = select(&runtime, &scope, Audience::All, [&skill]);
             assert!(
                 selected[0].accepted.is_ok(),
                 "selection, which the hub asks too, is as before"

@@ -270,7 +270,7 @@ mod tests {
     use knack_api::runtime_status::STATUS_REJECTED_MAX;
     use serde_json::{Value, json};
 
-    use crate::selection::{Caller, NamespaceLabels, select};
+    use crate::selection::{Audience, NamespaceLabels, select};
 
     const NONE: SkillCounts = SkillCounts {
         accepted: 0,
@@ -329,7 +329,10 @@ mod tests {
         );
         let many: Vec<Value> = (0..7).map(|number| json!({"name": format!("s{number}")})).collect();
         let reported = message(json!(many));
-        assert!(reported.contains("n/s0, n/s1, n/s2, n/s3, n/s4 and 2 more"), "{reported}");
+        assert!(
+            reported.contains("n/s0, n/s1, n/s2, n/s3, n/s4 and 2 more"),
+            "{reported}"
+        );
     }
 
     #[test]
@@ -514,7 +517,7 @@ mod tests {
             .collect();
         let none = NamespaceLabels::new();
         let scope = scope(&none, false);
-        let selected = select(&runtime, &scope, Caller::All, &skills);
+        let selected = select(&runtime, &scope, Audience::All, &skills);
         let summary = Summary::of(&runtime, &selected);
         let verdict = serving(&runtime, &scope, &summary.counts, |_, _| true);
         let made = status(&runtime, &verdict, summary, Timestamp::UNIX_EPOCH);

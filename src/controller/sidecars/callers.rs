@@ -21,7 +21,7 @@ use crate::selection::NamespaceLabels;
 /// asks for more.
 const ASKED_PER_CHECK: usize = 50;
 /// Age at which an answer is asked for again, at the end of a check: what is granted by RBAC is seen at the check after it, within
-/// 5 minutes. With more ServiceAccounts than are asked about in that time each answer is kept until its next turn.
+/// 5 minutes. With more ServiceAccounts than are asked about in that time each answer is kept until it is asked for again.
 const ANSWER_FOR: Duration = Duration::from_mins(4);
 
 /// A ServiceAccount, as namespace and name, at a SkillRuntime.

@@ -122,7 +122,7 @@ mod tests {
         first.pop();
         permits.take("a", "x", now).expect_err("another is next");
         permits.take("b", "x", now).expect_err("another is next");
-        permits.take("modest", "x", now).expect("it is its turn");
+        permits.take("modest", "x", now).expect("it is next");
     }
 
     #[test]

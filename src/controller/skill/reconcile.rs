@@ -204,11 +204,11 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<ReadResult, 
     if let Some(verdict) = context.memory.stalled(&watched.metadata) {
         return unchanged(verdict);
     }
-    let _turn = if watched.spec.source.archive.is_some() {
+    let _permit = if watched.spec.source.archive.is_some() {
         let namespace = watched.namespace().unwrap_or_default();
         let now = Instant::now();
         match context.archive_permits.take(&namespace, &watched.name_any(), now) {
-            Ok(turn) => Some(turn),
+            Ok(permit) => Some(permit),
             Err(pause) => {
                 announce(context, &Outline::of(watched), "waiting for other archives to be read").await?;
                 return Ok(ReadResult::Retry(pause));
@@ -248,8 +248,8 @@ type ContentResult = Result<(Verdict, SkillStatus), Verdict>;
 async fn make(context: &Context, skill: Skill, outline: &Arc<Outline>) -> Result<ContentResult, ControllerError> {
     let resolved = resolve(context, &skill).await;
     drop(skill);
-    // The turn is held until the content is delivered, and its files with it.
-    let ResolvedSource { files, turn: _turn } = match resolved {
+    // The permit is held until the content is delivered, and its files with it.
+    let ResolvedSource { files, permit: _permit } = match resolved {
         Ok(resolved) => resolved,
         Err(Unresolved::Source(error)) => return Ok(Err(source_verdict(&error))),
         Err(Unresolved::Api(error)) => return Err(error),

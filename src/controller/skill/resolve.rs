@@ -46,18 +46,18 @@ pub(super) fn verdict(error: &SourceError) -> Verdict {
 /// The files of a skill's folder.
 pub(super) struct ResolvedSource {
     pub(super) files: Files,
-    /// The turn of an archive, which unpacks to many times its size: the next one begins when this is dropped.
-    pub(super) turn: Option<OwnedSemaphorePermit>,
+    /// The permit for unpacking an archive, which unpacks to many times its size: the next one begins when this is dropped.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 /// The files of the skill's folder.
 pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<ResolvedSource, Unresolved> {
     let source = &skill.spec.source;
-    let mut turn = None;
+    let mut permit = None;
     let files = match (&source.inline, &source.config_map, &source.archive, &source.upload) {
         (Some(inline), None, None, None) => inline_files(inline)?,
         (None, Some(config_map), None, None) => from_config_map(context, skill, config_map).await?,
-        (None, None, Some(archive), None) => from_archive(context, archive, &mut turn).await?,
+        (None, None, Some(archive), None) => from_archive(context, archive, &mut permit).await?,
         (None, None, None, Some(upload)) => from_upload(context, skill, upload).await?,
         _ => {
             let text = "spec.source: exactly one of inline, configMap, archive and upload";
@@ -65,7 +65,7 @@ pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved
         }
     };
     let files = folder(source, files)?;
-    Ok(ResolvedSource { files, turn })
+    Ok(ResolvedSource { files, permit })
 }
 
 /// The files of the folder that the source names.
@@ -164,7 +164,7 @@ pub(super) fn is_as_read(context: &Context, skill: &Skill, source: &UploadSource
 async fn from_archive(
     context: &Context,
     source: &ArchiveSource,
-    turn: &mut Option<OwnedSemaphorePermit>,
+    permit: &mut Option<OwnedSemaphorePermit>,
 ) -> Result<Files, Unresolved> {
     // The key has the URL too, so that a tenant that may not fetch from it cannot get another tenant's cached copy.
     let key = format!("{} {}", source.url, source.digest);
@@ -178,7 +178,7 @@ async fn from_archive(
     let Ok(own) = Arc::clone(&context.unpacking).acquire_owned().await else {
         return Err(ControllerError::Stopped("the process is shutting down".to_owned()).into());
     };
-    *turn = Some(own);
+    *permit = Some(own);
     // Unpacking is work for a processor, not for the threads that serve sockets.
     let unpacked = tokio::task::spawn_blocking(move || archive::unpack(&bytes)).await;
     let files = unpacked.map_err(|error| SourceError::new(Cause::BadArchive, format!("unpacking failed: {error}")))?;

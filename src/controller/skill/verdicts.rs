@@ -11,7 +11,7 @@ use super::super::context::Context;
 use super::super::reason::{Reason, served_instead, verdict_word};
 use super::outline::Outline;
 use crate::selection::{
-    Caller, EarlierState, Revision, Scope, Selected, earlier_state, environment, newest_version, packages, reaches,
+    Audience, EarlierState, Revision, Scope, Selected, earlier_state, environment, newest_version, packages, reaches,
     retained, select, version_matches,
 };
 use crate::shortened::cut;
@@ -55,7 +55,7 @@ pub(super) fn verdicts(context: &Context, outline: &Outline, status: &SkillStatu
             continue;
         }
         let candidates = others.iter().copied().chain([&candidate]);
-        let selected = select(runtime, &scope, Caller::All, candidates);
+        let selected = select(runtime, &scope, Audience::All, candidates);
         let Some(item) = selected
             .iter()
             .find(|item| item.skill.metadata.uid == candidate.metadata.uid)
@@ -201,7 +201,7 @@ mod tests {
                 "spec": {"suspend": suspend},
             }))
             .unwrap();
-            let selected = select(&runtime, &scope, Caller::All, [&skill]);
+            let selected = select(&runtime, &scope, Audience::All, [&skill]);
             let verdict = runtime_verdict(&runtime, &selected[0], &scope);
             assert_eq!((verdict.accepted, verdict.reason.as_str()), expected);
             let refusal = refusal(&runtime, &selected[0]).map(|refusal| format!("n/main: {refusal}"));

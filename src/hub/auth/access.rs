@@ -8,7 +8,7 @@ use knack_vocabulary::{VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
 use kube::Client;
 
 use super::access_review::AccessReviewer;
-use super::caller::Caller;
+use super::caller::ServiceAccountCaller;
 use crate::access_review::AccessAction;
 use crate::hub::start::starting;
 use crate::hub::watch::Shared;
@@ -55,7 +55,7 @@ impl Access {
     /// Errors: [`RefusalCode::Forbidden`], with the same text for a runtime that does not exist, so that answers do not
     /// reveal names; [`RefusalCode::Unavailable`] if the API server does not answer, or this replica has not read its
     /// first lists.
-    pub async fn check(&self, caller: &Caller, name: &RuntimeName) -> Result<GrantedCaller, HubRefusal> {
+    pub async fn check(&self, caller: &ServiceAccountCaller, name: &RuntimeName) -> Result<GrantedCaller, HubRefusal> {
         let (runtime, listed, is_complete) = self.shared.read(|cluster_state| {
             let runtime = cluster_state.runtime(name).cloned();
             let labels = cluster_state.namespaces.get(&caller.namespace);
@@ -99,16 +99,21 @@ impl Access {
     }
 
     /// Whether the caller is a gateway that serves clients, and so may name the client's namespace.
-    pub async fn asks_for_others(&self, caller: &Caller, name: &RuntimeName) -> Result<bool, HubRefusal> {
+    pub async fn asks_for_others(&self, caller: &ServiceAccountCaller, name: &RuntimeName) -> Result<bool, HubRefusal> {
         Ok(self.may(caller, name, VERB_USE_ALL).await? || self.may(caller, name, VERB_USE_FOR).await?)
     }
 
-    async fn may(&self, caller: &Caller, name: &RuntimeName, verb: &'static str) -> Result<bool, HubRefusal> {
+    async fn may(
+        &self,
+        caller: &ServiceAccountCaller,
+        name: &RuntimeName,
+        verb: &'static str,
+    ) -> Result<bool, HubRefusal> {
         self.rights.may(caller, &AccessAction::at_runtime(verb, name)).await
     }
 }
 
-fn forbidden(caller: &Caller, name: &RuntimeName) -> HubRefusal {
+fn forbidden(caller: &ServiceAccountCaller, name: &RuntimeName) -> HubRefusal {
     HubRefusal::new(
         RefusalCode::Forbidden,
         format!(
@@ -120,7 +125,7 @@ fn forbidden(caller: &Caller, name: &RuntimeName) -> HubRefusal {
     )
 }
 
-fn not_for_others(caller: &Caller, name: &RuntimeName, client: &str) -> HubRefusal {
+fn not_for_others(caller: &ServiceAccountCaller, name: &RuntimeName, client: &str) -> HubRefusal {
     HubRefusal::new(
         RefusalCode::Forbidden,
         format!(

@@ -8,7 +8,7 @@ use knack_serving::expiring::Expiring;
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-use super::caller::Caller;
+use super::caller::ServiceAccountCaller;
 use crate::access_review::{AccessAction, review};
 use crate::api_call::within;
 
@@ -41,7 +41,7 @@ impl AccessReviewer {
     }
 
     /// Whether `caller` may do that. Error: [`RefusalCode::Unavailable`] if the API server does not answer.
-    pub(crate) async fn may(&self, caller: &Caller, action: &AccessAction) -> Result<bool, HubRefusal> {
+    pub(crate) async fn may(&self, caller: &ServiceAccountCaller, action: &AccessAction) -> Result<bool, HubRefusal> {
         let key = (caller.username.clone(), caller.uid.clone(), action.clone());
         if let Some(answer) = self.answers.get(&key) {
             return Ok(answer);
@@ -60,7 +60,7 @@ impl AccessReviewer {
     }
 }
 
-fn subject(caller: &Caller) -> SubjectAccessReviewSpec {
+fn subject(caller: &ServiceAccountCaller) -> SubjectAccessReviewSpec {
     SubjectAccessReviewSpec {
         user: Some(caller.username.clone()),
         uid: Some(caller.uid.clone()),

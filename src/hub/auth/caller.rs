@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// A ServiceAccount that proved itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
+pub struct ServiceAccountCaller {
     /// Namespace of the ServiceAccount.
     pub namespace: String,
     /// The ServiceAccount's name.
@@ -90,7 +90,11 @@ pub(super) fn inspect(token: &str, audience: &str, now: u64) -> Result<u64, Call
 }
 
 /// The decision on an answer of the API server. `expires` is from [`inspect`].
-pub(super) fn accept(status: Option<TokenReviewStatus>, audience: &str, expires: u64) -> Result<Caller, CallerError> {
+pub(super) fn accept(
+    status: Option<TokenReviewStatus>,
+    audience: &str,
+    expires: u64,
+) -> Result<ServiceAccountCaller, CallerError> {
     let status = status.ok_or(CallerError::Unknown)?;
     if status.authenticated != Some(true) {
         return Err(CallerError::Unknown);
@@ -110,7 +114,7 @@ pub(super) fn accept(status: Option<TokenReviewStatus>, audience: &str, expires:
         .and_then(|rest| rest.split_once(':'))
         .ok_or(CallerError::Form)?;
     let uid = user.uid.filter(|uid| !uid.is_empty()).ok_or(CallerError::Unknown)?;
-    Ok(Caller {
+    Ok(ServiceAccountCaller {
         namespace: namespace.to_owned(),
         service_account: service_account.to_owned(),
         uid,
@@ -122,7 +126,7 @@ pub(super) fn accept(status: Option<TokenReviewStatus>, audience: &str, expires:
     })
 }
 
-impl Caller {
+impl ServiceAccountCaller {
     /// The key of its executions: `<namespace>/<name>/<uid>`.
     pub fn key(&self) -> String {
         format!("{}/{}/{}", self.namespace, self.service_account, self.uid)

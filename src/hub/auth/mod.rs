@@ -7,5 +7,5 @@ mod token;
 
 pub use access::{Access, GrantedCaller};
 pub use access_review::AccessReviewer;
-pub use caller::{Caller, CallerError};
+pub use caller::{CallerError, ServiceAccountCaller};
 pub use token::Authenticator;

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::caller::{Caller, CallerError, accept, inspect};
+use super::caller::{CallerError, ServiceAccountCaller, accept, inspect};
 
 /// How long an accepted token is not reviewed again; a deleted ServiceAccount is locked out within it.
 const ACCEPTED_FOR: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ type TokenHash = [u8; 32];
 pub struct Authenticator {
     client: Client,
     audience: &'static str,
-    accepted: Expiring<TokenHash, Caller>,
+    accepted: Expiring<TokenHash, ServiceAccountCaller>,
     refused: Expiring<TokenHash, CallerError>,
     proven: Expiring<TokenHash, ()>,
     sources: Arc<Sources>,
@@ -87,7 +87,7 @@ impl Authenticator {
     ///
     /// Errors: [`RefusalCode::Unauthenticated`] with the reason, [`RefusalCode::Throttled`] for a source that shows
     /// many unknown tokens, [`RefusalCode::Unavailable`] if the API server does not answer.
-    pub async fn authenticate(&self, token: &str, source: &str) -> Result<Caller, HubRefusal> {
+    pub async fn authenticate(&self, token: &str, source: &str) -> Result<ServiceAccountCaller, HubRefusal> {
         let now = knack_execution::now().as_secs();
         let expires = inspect(token, self.audience, now).map_err(refused)?;
         // Hashed: a credential is never kept.
@@ -106,7 +106,7 @@ impl Authenticator {
     }
 
     /// The known decision on a token.
-    fn decision(&self, key: &TokenHash) -> Option<Result<Caller, CallerError>> {
+    fn decision(&self, key: &TokenHash) -> Option<Result<ServiceAccountCaller, CallerError>> {
         let accepted = self.accepted.get(key).map(Ok);
         accepted.or_else(|| self.refused.get(key).map(Err))
     }
@@ -118,13 +118,13 @@ impl Authenticator {
         source: &str,
         key: TokenHash,
         (now, expires): (u64, u64),
-    ) -> Result<Caller, HubRefusal> {
+    ) -> Result<ServiceAccountCaller, HubRefusal> {
         let is_proven = self.proven.get(&key).is_some();
         let (permits, _permit) = if is_proven {
             (&self.known, None)
         } else {
-            let turn = self.sources.take(source, Instant::now()).ok_or_else(too_many)?;
-            (&self.strangers, Some(turn))
+            let permit = self.sources.take(source, Instant::now()).ok_or_else(too_many)?;
+            (&self.strangers, Some(permit))
         };
         let decision = match tokio::time::timeout(REVIEW_TIMEOUT, self.review(permits, token, expires)).await {
             Ok(Ok(decision)) => decision,
@@ -150,7 +150,7 @@ impl Authenticator {
         permits: &Semaphore,
         token: &str,
         expires: u64,
-    ) -> kube::Result<Result<Caller, CallerError>> {
+    ) -> kube::Result<Result<ServiceAccountCaller, CallerError>> {
         // An error means that the semaphore is closed, which it never is.
         let _permit = permits.acquire().await;
         let review = TokenReview {
@@ -252,11 +252,11 @@ mod tests {
         // A caller that leaves before the decision leaves nothing behind either.
         let left = tokio::time::timeout(SLOW / 4, authenticator.authenticate(&token("left"), "10.0.0.1")).await;
         assert!(left.is_err());
-        let turn = authenticator
+        let permit = authenticator
             .locks
             .take(Sha256::digest(token("left")).into(), SLOW)
             .await;
-        assert!(turn.is_some(), "its turn went with it");
+        assert!(permit.is_some(), "its permit went with it");
     }
 
     #[tokio::test(start_paused = true)]

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::stream_reader::StreamReader;
 use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted};
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 use crate::hub::catalog_view::{self, CatalogView};
 use crate::hub::start::starting;
 
@@ -40,7 +40,7 @@ const START_WAIT: Duration = Duration::from_secs(5);
 /// The route.
 pub(super) async fn catalog(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<RuntimeQuery>,
     headers: HeaderMap,

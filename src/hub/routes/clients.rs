@@ -9,7 +9,7 @@ use http::HeaderMap;
 use knack_hub_api::{ClientAuthorization, ClientCheck, HubRefusal, RefusalCode};
 
 use super::{HubState, RefusalResponse};
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 
 /// How long a gateway may use an answer: as long as the hub itself would.
 const VALID_SECONDS: u64 = 10;
@@ -17,7 +17,7 @@ const VALID_SECONDS: u64 = 10;
 /// The route. The gateway itself must be allowed to use the runtime that it asks about.
 pub(super) async fn check(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<ClientAuthorization>, RefusalResponse> {
@@ -53,7 +53,11 @@ pub(super) async fn check(
     }
 }
 
-fn authorization(client: Option<&Caller>, sees_all: bool, reason: Option<String>) -> Json<ClientAuthorization> {
+fn authorization(
+    client: Option<&ServiceAccountCaller>,
+    sees_all: bool,
+    reason: Option<String>,
+) -> Json<ClientAuthorization> {
     Json(ClientAuthorization {
         allowed: reason.is_none(),
         client: client.map(|client| format!("{}/{}", client.name(), client.uid)),

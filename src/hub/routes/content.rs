@@ -11,14 +11,14 @@ use knack_skill::model::SkillRef;
 
 use super::{HubState, RefusalResponse, RuntimeQuery, granted};
 use crate::hub::artifacts::{ArtifactError, Content};
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 use crate::hub::body::no_room;
 use crate::hub::start::starting;
 
 /// `GET /v1/content/{digest}`.
 pub(super) async fn index(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     query: Query<RuntimeQuery>,
     Path(digest): Path<String>,
 ) -> Result<Json<ContentIndex>, RefusalResponse> {
@@ -32,7 +32,7 @@ pub(super) async fn index(
 /// `GET /v1/content/{digest}/{path}`.
 pub(super) async fn file(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     query: Query<RuntimeQuery>,
     Path((digest, path)): Path<(String, String)>,
 ) -> Result<Response, RefusalResponse> {
@@ -44,7 +44,7 @@ pub(super) async fn file(
 /// The content, if a skill that the caller sees at this runtime has it now. Other content is answered as unknown.
 async fn find(
     state: &HubState,
-    caller: &Caller,
+    caller: &ServiceAccountCaller,
     query: &Query<RuntimeQuery>,
     digest: &str,
 ) -> Result<Arc<Content>, RefusalResponse> {

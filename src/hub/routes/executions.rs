@@ -10,8 +10,8 @@ use http::{HeaderMap, StatusCode};
 use knack_execution::lines::{refusal_of_error, state_of_record};
 use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, Executor as _};
 use knack_hub_api::{ExecutionPost, ExecutionState, HubRefusal, MountLine, RefusalCode, RuntimeName};
-use knack_serving::aside;
 use knack_serving::bodies::{HeldBody, Holding};
+use knack_serving::run_off_thread_if_large;
 use knack_skill::model::SkillRef;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -21,7 +21,7 @@ use super::execution_answer::{AbortOnDrop, NoResult, RunAnswer, Stage};
 use super::{HubState, RefusalResponse, RuntimeQuery, granted, nobody};
 use crate::hub::admission::{self, Admission, MountedSkill};
 use crate::hub::artifacts::ArtifactError;
-use crate::hub::auth::{Caller, GrantedCaller};
+use crate::hub::auth::{GrantedCaller, ServiceAccountCaller};
 use crate::hub::body::no_room;
 use crate::hub::start::starting;
 use crate::hub::trace::ExecutionTrace;
@@ -34,7 +34,7 @@ const SPOOL_EVENTS: usize = 64;
 /// `POST /v1/executions`.
 pub(super) async fn run(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, RefusalResponse> {
@@ -89,12 +89,12 @@ impl CheckedRequest {
 /// Reads a body, or returns the reason for refusing it.
 async fn check(
     state: &HubState,
-    caller: &Caller,
+    caller: &ServiceAccountCaller,
     headers: &HeaderMap,
     body: Body,
 ) -> Result<CheckedRequest, HubRefusal> {
     let HeldBody { bytes, mut holding } = state.bodies.read(&caller.key(), headers, body).await?;
-    let (post, program_bytes) = aside(bytes.len(), move || parse(&bytes)).await?;
+    let (post, program_bytes) = run_off_thread_if_large(bytes.len(), move || parse(&bytes)).await?;
     let inputs = post.inputs.iter().map(|input| input.path.len() + input.data.0.len());
     holding.shrink_to(inputs.sum::<usize>() + program_bytes);
     let granted = state.access.check(caller, &post.runtime).await?;
@@ -112,7 +112,7 @@ async fn check(
 /// content that is read, may take long.
 async fn carry_out(
     state: Arc<HubState>,
-    caller: Caller,
+    caller: ServiceAccountCaller,
     checked: CheckedRequest,
     events: mpsc::Sender<Event>,
 ) -> Result<Arc<ExecutionResult>, NoResult> {
@@ -177,7 +177,7 @@ fn parse(bytes: &[u8]) -> Result<(ExecutionPost, usize), HubRefusal> {
 /// For whom a run waits in the queue: the caller, or a gateway's client.
 async fn sharer(
     state: &HubState,
-    caller: &Caller,
+    caller: &ServiceAccountCaller,
     granted: &GrantedCaller,
     client: Option<&str>,
 ) -> Result<String, HubRefusal> {
@@ -225,7 +225,7 @@ const WAITS_FOR_A_PERSON: u64 = 30;
 
 async fn request(
     state: &HubState,
-    caller: &Caller,
+    caller: &ServiceAccountCaller,
     granted: &GrantedCaller,
     executor: &JobExecutor,
     post: ExecutionPost,
@@ -348,7 +348,7 @@ async fn mount(
 /// `GET /v1/executions/{id}`.
 pub(super) async fn read(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     query: Query<RuntimeQuery>,
     Path(id): Path<String>,
 ) -> Result<Json<ExecutionState>, RefusalResponse> {
@@ -361,7 +361,7 @@ pub(super) async fn read(
 /// `DELETE /v1/executions/{id}`.
 pub(super) async fn cancel(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     query: Query<RuntimeQuery>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, RefusalResponse> {
@@ -382,7 +382,7 @@ fn unanswered(error: &ExecutionError, runtime: &RuntimeName) -> RefusalResponse 
 
 async fn known(
     state: &HubState,
-    caller: &Caller,
+    caller: &ServiceAccountCaller,
     query: &Query<RuntimeQuery>,
     id: &str,
 ) -> Result<(Arc<JobExecutor>, ExecutionId, RuntimeName), RefusalResponse> {

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use refusal::RefusalResponse;
 
 use super::artifacts::Artifacts;
-use super::auth::{Access, Authenticator, Caller, GrantedCaller};
+use super::auth::{Access, Authenticator, GrantedCaller, ServiceAccountCaller};
 use super::body::Bodies;
 use super::catalog_views::CatalogViews;
 use super::executors::Executors;
@@ -152,7 +152,7 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
 }
 
 /// The caller, with the namespace that it says it asks for. Whether it may do so is checked with its other rights.
-fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, HubRefusal> {
+fn acting_for(headers: &HeaderMap, caller: ServiceAccountCaller) -> Result<ServiceAccountCaller, HubRefusal> {
     let Some(value) = headers.get(HEADER_FOR) else {
         return Ok(caller);
     };
@@ -162,7 +162,7 @@ fn acting_for(headers: &HeaderMap, caller: Caller) -> Result<Caller, HubRefusal>
             format!("{HEADER_FOR}: write the name of a namespace"),
         )
     })?;
-    Ok(Caller {
+    Ok(ServiceAccountCaller {
         acting_for: Some(namespace.to_owned()),
         ..caller
     })
@@ -177,7 +177,7 @@ fn nobody(runtime: &RuntimeName) -> HubRefusal {
 /// The runtime of a query, if the caller may use it.
 async fn granted(
     state: &HubState,
-    caller: &Caller,
+    caller: &ServiceAccountCaller,
     query: &Query<RuntimeQuery>,
     route: &'static str,
 ) -> Result<GrantedCaller, RefusalResponse> {

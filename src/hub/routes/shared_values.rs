@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::stream_reader::StreamReader;
 use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted, nobody};
-use crate::hub::auth::{Caller, GrantedCaller};
+use crate::hub::auth::{GrantedCaller, ServiceAccountCaller};
 use crate::hub::shared_values::ValueOwner;
 use crate::jobs::JobExecutor;
 
@@ -43,7 +43,7 @@ pub(super) struct WriteQuery {
 /// `PUT /v1/kept/{client}/{keys}`.
 pub(super) async fn write(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     query: Query<RuntimeQuery>,
     Query(written): Query<WriteQuery>,
     Path(path): Path<(String, String)>,
@@ -73,7 +73,7 @@ pub(super) async fn write(
 /// `GET /v1/kept/{client}/{key}`. Another account's value is as unknown as one that never was.
 pub(super) async fn read(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     query: Query<RuntimeQuery>,
     Path(path): Path<(String, String)>,
 ) -> Result<Response, RefusalResponse> {
@@ -92,7 +92,7 @@ pub(super) async fn read(
 /// `GET /v1/kept`.
 pub(super) async fn follow(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     Extension(Stop(stop)): Extension<Stop>,
     query: Query<RuntimeQuery>,
 ) -> Result<Response, RefusalResponse> {
@@ -155,7 +155,7 @@ impl KeptStream {
 /// owner: a gateway continues without the value.
 async fn here(
     state: &HubState,
-    caller: &Caller,
+    caller: &ServiceAccountCaller,
     query: &Query<RuntimeQuery>,
 ) -> Result<(Arc<JobExecutor>, GrantedCaller, ValueOwner), RefusalResponse> {
     let granted = granted(state, caller, query, "kept").await?;

@@ -7,7 +7,7 @@ use knack_hub_api::RefusalCode;
 use tokio::time::Instant;
 
 use super::HubState;
-use crate::hub::auth::{Caller, GrantedCaller};
+use crate::hub::auth::{GrantedCaller, ServiceAccountCaller};
 
 /// How often the right of an open stream is checked again.
 const RIGHT_EVERY: Duration = Duration::from_secs(30);
@@ -16,13 +16,13 @@ const RIGHT_EVERY: Duration = Duration::from_secs(30);
 pub(super) struct StreamReader {
     pub(super) state: Arc<HubState>,
     pub(super) granted: GrantedCaller,
-    caller: Caller,
+    caller: ServiceAccountCaller,
     /// When it is checked again.
     pub(super) check_at: Instant,
 }
 
 impl StreamReader {
-    pub(super) fn new(state: Arc<HubState>, caller: Caller, granted: GrantedCaller) -> Self {
+    pub(super) fn new(state: Arc<HubState>, caller: ServiceAccountCaller, granted: GrantedCaller) -> Self {
         Self {
             state,
             granted,

@@ -10,12 +10,12 @@ use knack_hub_api::{HubRefusal, RefusalCode, USES_MAX, USES_MAX_BYTES, UsesPost}
 use knack_skill::model::SkillRef;
 
 use super::{HubState, RefusalResponse, RuntimeQuery, granted};
-use crate::hub::auth::Caller;
+use crate::hub::auth::ServiceAccountCaller;
 
 /// The route. Skills that the runtime does not serve are counted together, so that no caller can make up names.
 pub(super) async fn count(
     State(state): State<Arc<HubState>>,
-    Extension(caller): Extension<Caller>,
+    Extension(caller): Extension<ServiceAccountCaller>,
     query: Query<RuntimeQuery>,
     headers: HeaderMap,
     body: Body,

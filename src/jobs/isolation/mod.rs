@@ -51,8 +51,8 @@ except OSError as error:
     print('closed' if error.errno == errno.EPERM else 'open')
 ";
 
-/// Probes when it is its turn, and then every minute nodes that are new or whose result is an hour old, and at once a node
-/// that a run waits for, until the task ends. `probes` are the turns of all runtimes.
+/// Probes when it has a permit, and then every minute nodes that are new or whose result is an hour old, and at once a node
+/// that a run waits for, until the task ends. `probes` are the permits of all runtimes.
 pub(super) async fn watch(
     launcher: Launcher,
     resolved: Arc<ArcSwap<ResolvedRuntime>>,
@@ -65,7 +65,7 @@ pub(super) async fn watch(
     let nodes = async {
         loop {
             let is_urgent = is_urgent() || launcher.gate.is_probe_requested();
-            let held = turn(&probes, is_urgent, launcher.gate.probe_requested()).await;
+            let held = probe_permit(&probes, is_urgent, launcher.gate.probe_requested()).await;
             probe_nodes(&launcher, &resolved.load_full(), &target).await;
             drop(held);
             if !launcher.gate.is_probe_requested() {
@@ -76,7 +76,7 @@ pub(super) async fn watch(
     let runner = async {
         loop {
             // A run that wants a node wakes one task: the one above.
-            let held = turn(&probes, is_urgent(), std::future::pending()).await;
+            let held = probe_permit(&probes, is_urgent(), std::future::pending()).await;
             let result = Box::pin(attempt(&launcher, &resolved.load_full(), &term_ended)).await;
             drop(held);
             launcher.gate.set_runner_result(result);
@@ -87,7 +87,11 @@ pub(super) async fn watch(
 }
 
 /// Waits for permission to probe. An urgent caller, or one that becomes urgent, needs none.
-async fn turn(probes: &Semaphore, is_urgent: bool, wanted: impl Future<Output = ()>) -> Option<SemaphorePermit<'_>> {
+async fn probe_permit(
+    probes: &Semaphore,
+    is_urgent: bool,
+    wanted: impl Future<Output = ()>,
+) -> Option<SemaphorePermit<'_>> {
     if is_urgent {
         return None;
     }
@@ -230,17 +234,17 @@ mod tests {
     #[tokio::test]
     async fn probes_take_turns_and_one_with_a_waiting_run_needs_none() {
         let (probes, wanted) = (Semaphore::new(1), Notify::new());
-        let first = turn(&probes, false, wanted.notified()).await;
+        let first = probe_permit(&probes, false, wanted.notified()).await;
         assert!(first.is_some());
         assert!(
-            turn(&probes, true, wanted.notified()).await.is_none(),
+            probe_permit(&probes, true, wanted.notified()).await.is_none(),
             "urgent: at once"
         );
-        let mut second = Box::pin(turn(&probes, false, wanted.notified()));
+        let mut second = Box::pin(probe_permit(&probes, false, wanted.notified()));
         assert!(second.as_mut().now_or_never().is_none(), "it waits");
         wanted.notify_one();
         assert!(second.await.is_none(), "a run came to wait for it");
-        let third = turn(&probes, false, wanted.notified());
+        let third = probe_permit(&probes, false, wanted.notified());
         drop(first);
         assert!(third.await.is_some());
     }

@@ -93,7 +93,7 @@ impl Ownership {
             if self.shutdown.is_cancelled() {
                 break;
             }
-            if let TermEnd::GivenUp(turn) = ended {
+            if let TermEnd::GivenUp(permit) = ended {
                 given_at = Some(Instant::now());
                 self.state.send_replace(ServingState::Standby { owner: None });
                 wanted.send_replace(false);
@@ -101,7 +101,7 @@ impl Ownership {
                 wanted.send_replace(true);
                 tokio::spawn(async move {
                     tokio::time::sleep(MOVE_PAUSE).await;
-                    drop(turn);
+                    drop(permit);
                 });
             }
         }
@@ -171,10 +171,10 @@ impl Ownership {
                 term.pool.abandon();
                 TermEnd::Lost
             }
-            turn = self.time_to_give_up(&term, given_at) => {
+            permit = self.time_to_give_up(&term, given_at) => {
                 tracing::info!(runtime = %resolved.reference(), "handing the runtime over to another replica");
                 self.let_go(&term, &unwritten, &term_ended).await;
-                TermEnd::GivenUp(turn)
+                TermEnd::GivenUp(permit)
             }
             () = self.shutdown.cancelled() => {
                 self.let_go(&term, &unwritten, &term_ended).await;
@@ -235,8 +235,8 @@ impl Ownership {
                 HandoverDecision::Keep => {}
                 HandoverDecision::Leave => return None,
                 HandoverDecision::Move => {
-                    if let Ok(turn) = Arc::clone(&self.settings.moves).try_lock_owned() {
-                        return Some(turn);
+                    if let Ok(permit) = Arc::clone(&self.settings.moves).try_lock_owned() {
+                        return Some(permit);
                     }
                 }
             }

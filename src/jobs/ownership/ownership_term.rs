@@ -298,13 +298,13 @@ impl Term {
         };
         let outcome = match entered {
             Err(error) => Err(error),
-            Ok(place) => {
+            Ok(permit) => {
                 run.start();
                 let _running = CountGuard::add(&self.running);
                 let began = Instant::now();
                 let outcome = self.run(&request, &cancel, &spool).await;
                 outcome.map(|mut result| {
-                    result.timings.queue_wait = place.waited;
+                    result.timings.queue_wait = permit.waited;
                     result.timings.total = began.elapsed();
                     Arc::new(result)
                 })
@@ -461,7 +461,7 @@ impl Term {
         self.launcher.gate.refusal(self.resolved.load().requires_isolation)
     }
 
-    /// Waiting for a place or a pod takes minutes: meanwhile the fence may have gone, or the runtime been suspended.
+    /// Waiting for a permit or a pod takes minutes: meanwhile the fence may have gone, or the runtime been suspended.
     fn check_stopped(&self) -> Result<(), ExecutionError> {
         let stopped = self.resolved.load().stopped.clone();
         stopped.map_or(Ok(()), |why| Err(ExecutionError::Unavailable(why)))

@@ -323,7 +323,7 @@ struct Adoption {
     unwritten: PendingWrites,
     orphan_grace: Duration,
     term_ended: CancellationToken,
-    /// The turn of a journal that is read once more because there was no memory for it beside others; none before all journals
+    /// The permit for a journal that is read once more because there was no memory for it beside others; none before all journals
     /// were read once.
     again: Arc<Semaphore>,
 }
@@ -381,7 +381,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
     } else {
         let pod = launcher.index.pod_ref(&facts);
         let determine = async {
-            // The semaphore is never closed. The time for reading begins with the turn.
+            // The semaphore is never closed. The time for reading begins with the permit.
             let _turn = if was_over { again.acquire().await.ok() } else { None };
             let timeout = Duration::from_millis(context.timeout_ms);
             let deadline = Instant::now() + timeout + DEADLINE_MARGIN;

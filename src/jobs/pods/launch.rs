@@ -404,7 +404,7 @@ impl Cleanup {
     /// pods.
     fn linger(&mut self, mut state: watch::Receiver<PodState>, until: Instant) {
         let Some(launcher) = self.launcher.take() else { return };
-        let Ok(place) = Arc::clone(&launcher.lingering).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&launcher.lingering).try_acquire_owned() else {
             self.launcher = Some(launcher);
             return;
         };
@@ -416,7 +416,7 @@ impl Cleanup {
             };
             let _ = tokio::time::timeout_at(until, state.wait_for(has_node)).await;
             launcher.discard(&job).await;
-            drop(place);
+            drop(permit);
         });
     }
 }

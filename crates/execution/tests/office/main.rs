@@ -121,7 +121,8 @@ fn scripts_find_python_and_their_private_tmp_from_child_processes() {
     let result = python(include_str!("script.py"));
     step(&result, "a script that starts programs");
     assert_eq!(
-        result.stdout
+        result
+            .stdout
             .lines()
             .filter(|line| !line.starts_with("convert"))
             .collect::<Vec<_>>(),

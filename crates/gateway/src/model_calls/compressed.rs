@@ -6,8 +6,8 @@ use brotli_decompressor::Decompressor;
 use bytes::Bytes;
 use flate2::bufread::GzDecoder;
 use http::HeaderMap;
-use knack_serving::aside;
 use knack_serving::bodies::BODY_MAX_BYTES;
+use knack_serving::run_off_thread_if_large;
 use knack_wire::Fault;
 use ruzstd::decoding::StreamingDecoder;
 
@@ -46,7 +46,7 @@ pub(crate) async fn decode(held: HeldBody, headers: &HeaderMap) -> Result<(HeldB
     };
     let received = held.bytes.clone();
     // A few bytes may be many when they are decoded, so it is not their number that counts here.
-    let decoded = aside(BODY_MAX_BYTES, move || read(coding, held)).await;
+    let decoded = run_off_thread_if_large(BODY_MAX_BYTES, move || read(coding, held)).await;
     match decoded {
         Ok(held) => Ok((held, Some(received))),
         Err(DecodeError::Body(error)) => Err(body_fault(error)),

@@ -12,7 +12,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use knack_execution::Executor;
 use knack_registry::{Dialect, SKILLS_BETA};
-use knack_serving::aside;
+use knack_serving::run_off_thread_if_large;
 
 use knack_skill::plan::{Action, Plan};
 use knack_wire::history::Caller;
@@ -103,7 +103,7 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, route: ModelRoute, request: Req
     let runs = (!injection.tools().is_empty()).then_some(served.executor);
     let tools = runs.map(|executor| tool_runner(&gateway, executor, (&snapshot, memory), &plan, own, &request));
     let knack_header = knack_header(&snapshot, &plan);
-    let driven = aside(held.bytes.len(), move || {
+    let driven = run_off_thread_if_large(held.bytes.len(), move || {
         Drive::with_fields(request, fields, injection, settings).map(Box::new)
     })
     .await;

@@ -12,7 +12,7 @@ use futures::StreamExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
 use knack_registry::{AgentFlow, ApiCall, Denial, deny, read_json, refuse};
-use knack_serving::aside;
+use knack_serving::run_off_thread_if_large;
 use knack_serving::sources::SourcePermit;
 use knack_skill::agent_flow::{
     ApiError, RUN_SYSTEM, RunEnd, RunEvent, RunSettings, Status, begin_run, check_name, end_run, not_found,
@@ -142,7 +142,9 @@ async fn accept(
             .map_err(|over| Box::new(unread(parts, over.into())))
     };
     room(length.saturating_mul(COPIES_OF_INPUTS))?;
-    let given = aside(length, move || inputs(&bytes)).await.map_err(refused)?;
+    let given = run_off_thread_if_large(length, move || inputs(&bytes))
+        .await
+        .map_err(refused)?;
     let (_, snapshot) = gateway.served_to(parts).await;
     if snapshot.is_suspended() || snapshot.absent.is_some() {
         let text = format!("Skill '{name}' cannot run at this moment: this gateway serves no skills");

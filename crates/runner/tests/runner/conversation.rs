@@ -51,7 +51,10 @@ fn frames_come_in_the_documented_order() {
     };
     let asked = runner.link.request_digest();
     assert_ne!(asked, started.digest, "`ack` is no part of what was asked");
-    assert_eq!((started.id.as_str(), &started.digest), ("run-1", &report.result().digest));
+    assert_eq!(
+        (started.id.as_str(), &started.digest),
+        ("run-1", &report.result().digest)
+    );
     assert_eq!(Some(started.locks), report.ready[0].locks);
     assert_eq!(report.out(), "ä\n");
 }
@@ -215,7 +218,10 @@ fn strangers_cannot_fill_the_log_before_the_bind_or_after_it() {
     assert_eq!(rejected.count(), 8);
     let said = serde_json::to_string(&report.unproven).unwrap();
     assert!(!said.contains("typed") && !said.contains("xx"), "{said}");
-    let bound = report.frames.iter().filter(|frame| matches!(frame, FromRunner::Bound(_)));
+    let bound = report
+        .frames
+        .iter()
+        .filter(|frame| matches!(frame, FromRunner::Bound(_)));
     assert_eq!(bound.count(), 8);
 }
 
@@ -471,7 +477,12 @@ sys.stdout.write('o' * 90000)
             runner.run(code(source));
             let report = runner.finish();
             assert!(runner.logged <= max_bytes, "{} of {max_bytes}: {seal}", runner.logged);
-            assert!(report.result().file_errors > 100, "{:?} {}", report.exit(), report.err());
+            assert!(
+                report.result().file_errors > 100,
+                "{:?} {}",
+                report.exit(),
+                report.err()
+            );
             assert!(
                 max_bytes < 6 << 20 || (report.exit() == &Exit::Code { code: 0 } && report.files.len() == 400),
                 "{:?} {} {}",

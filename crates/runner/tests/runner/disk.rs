@@ -90,7 +90,13 @@ fn without_mounts_the_runner_counts_everywhere() {
     for (name, source) in BOMBS {
         let report = explode(Runner::boot_on("no-mounts", uid), |start| start.identity = None, source);
         assert_eq!(report.ready[0].locks.unwrap().work, WorkBound::Watched);
-        assert_eq!(report.exit(), &Exit::FileLimit, "{name}: {}{}", report.out(), report.err());
+        assert_eq!(
+            report.exit(),
+            &Exit::FileLimit,
+            "{name}: {}{}",
+            report.out(),
+            report.err()
+        );
     }
 }
 

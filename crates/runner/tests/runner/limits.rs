@@ -141,7 +141,10 @@ fn a_daemon_that_holds_the_pipe_does_not_delay_the_result() {
     let began = Instant::now();
     let source = "import os, time\nfor i in range(5):\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork(): os._exit(0)\n        time.sleep(60)\nprint('done')";
     let report = run_python(&format!("{}{source}", named("daemon")));
-    assert_eq!((report.exit(), report.out().as_str()), (&Exit::Code { code: 0 }, "done\n"));
+    assert_eq!(
+        (report.exit(), report.out().as_str()),
+        (&Exit::Code { code: 0 }, "done\n")
+    );
     // Less than the daemons sleep.
     assert!(began.elapsed() < Duration::from_secs(50));
     assert_eq!(processes_named("daemon"), 0);

@@ -185,7 +185,10 @@ fn the_i386_table_kills() {
     let report = run_python(
         "import mmap, ctypes\nm = mmap.mmap(-1, 4096, prot=7)\nm.write(bytes([0xb8, 20, 0, 0, 0, 0xcd, 0x80, 0xc3]))\nctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()\nprint('OPEN')",
     );
-    assert_eq!((report.out().as_str(), report.exit()), ("", &Exit::Signal { signal: 31 }));
+    assert_eq!(
+        (report.out().as_str(), report.exit()),
+        ("", &Exit::Signal { signal: 31 })
+    );
 }
 
 #[test]

@@ -52,7 +52,11 @@ open("closed", "w").write("x")
 deep = "/".join("d" * 1 for _ in range(40)); os.makedirs(deep); open(deep + "/f", "w")
 "#,
     );
-    let kinds: BTreeMap<&str, FileErrorKind> = report.errors.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
+    let kinds: BTreeMap<&str, FileErrorKind> = report
+        .errors
+        .iter()
+        .map(|(path, kind)| (path.as_str(), *kind))
+        .collect();
     let at_32 = ["d"; 32].join("/");
     let expected = BTreeMap::from([
         ("passwd", FileErrorKind::Symlink),
@@ -85,7 +89,10 @@ fn size_and_count_are_capped_with_an_error_by_name() {
         },
     );
     assert_eq!(report.files.keys().collect::<Vec<_>>(), ["a", "c"]);
-    assert_eq!(report.errors, BTreeMap::from([("b".to_owned(), FileErrorKind::TooLarge)]));
+    assert_eq!(
+        report.errors,
+        BTreeMap::from([("b".to_owned(), FileErrorKind::TooLarge)])
+    );
     let limit = "600 bytes; the limit for files of one run is 1000 bytes, of which 400 bytes are left";
     assert_eq!(first_file_error(&report), limit);
     let report = run_python("open('a', 'wb').write(bytes(5 << 20))");
@@ -124,7 +131,10 @@ fn a_hundred_thousand_files_are_handled_in_bounded_time() {
     let report = runner.finish();
     assert_eq!(report.exit(), &Exit::Code { code: 0 }, "{}", report.err());
     assert_eq!((report.files.len(), report.result().file_errors), (200, 1));
-    assert_eq!(first_file_error(&report), "99800 more files over the limit of 200 files");
+    assert_eq!(
+        first_file_error(&report),
+        "99800 more files over the limit of 200 files"
+    );
 }
 
 #[test]

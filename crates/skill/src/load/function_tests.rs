@@ -133,7 +133,10 @@ fn without_a_reader_a_missing_stale_or_broken_lock_refuses_the_skill_and_says_wh
         let loaded = load(input(&files));
         assert!(loaded.skill.is_none(), "{said}");
         let reported = loaded.problems[0].to_string();
-        assert!(reported.contains(said) && reported.contains("run `knack skill lock`"), "{reported}");
+        assert!(
+            reported.contains(said) && reported.contains("run `knack skill lock`"),
+            "{reported}"
+        );
     }
 }
 

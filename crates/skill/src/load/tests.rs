@@ -568,7 +568,9 @@ fn a_tool_whose_arguments_name_its_program_is_warned_about_by_name() {
     let reported: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(
-        reported[0].contains("tool \"any\"") && reported[0].contains("environment values") && reported[0].contains("name a file"),
+        reported[0].contains("tool \"any\"")
+            && reported[0].contains("environment values")
+            && reported[0].contains("name a file"),
         "{reported:?}"
     );
     assert_eq!(loaded.skill.unwrap().tools.len(), 2, "it is served");

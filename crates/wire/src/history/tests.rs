@@ -447,7 +447,10 @@ fn a_run_that_ended_badly_is_reported_as_failed_whatever_its_form_has_of_it() {
             r#"{{"role":"assistant","content":[{{"type":"server_tool_use","id":"srvtoolu_knack_1","name":"bash_code_execution","input":{{"code":"x"}}}},{{"type":"bash_code_execution_tool_result","tool_use_id":"srvtoolu_knack_1","content":{content}}}]}}"#
         );
         let got = expanded(Format::Messages, &format!("{user},{shown},{user}"), &[], INJECTING);
-        assert!(got.contains(&format!(r#""content":"{message}","is_error":true"#)), "{got}");
+        assert!(
+            got.contains(&format!(r#""content":"{message}","is_error":true"#)),
+            "{got}"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_serving::aside;
+use knack_serving::run_off_thread_if_large;
 use knack_wire::history::Caller;
 use knack_wire::json::{Edits, quoted};
 use knack_wire::own_files::{self, CONTAINER_PREFIX, OwnFiles, OwnPart};
@@ -94,7 +94,7 @@ async fn resolve_named(
 ) -> Result<NamedFiles, Fault> {
     let who = &FilesCaller::new(caller.clone(), counted, address).waiting(CONTENTS_TIMEOUT);
     let (parsed, route) = (body.clone(), route.clone());
-    let read = aside(body.len(), move || {
+    let read = run_off_thread_if_large(body.len(), move || {
         Request::parse(route, parsed).map(|request| (own_files::read(&request), request))
     });
     // A body that cannot be read is refused where it is read for good.

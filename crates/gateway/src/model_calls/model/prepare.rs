@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
-use knack_serving::aside;
+use knack_serving::run_off_thread_if_large;
 use knack_skill::catalog::ModelCode;
 use knack_skill::plan::{Note, Plan};
 use knack_vocabulary::{HEADER_SKILLS, HEADER_VIA};
@@ -63,7 +63,7 @@ pub(super) async fn read_request(
     } else {
         bytes.len()
     };
-    aside(work, move || {
+    run_off_thread_if_large(work, move || {
         let request = knack_wire::Request::parse(route, bytes)?;
         let origin = (header, run_of, via, attached);
         prepare(request, origin, &snapshot, (&gateway, names_files, counted))

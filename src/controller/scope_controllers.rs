@@ -1,4 +1,4 @@
-//! The controllers of a realm: from the events of its watches to reconciles of skills and runtimes.
+//! The controllers of a watch scope: from the events of its watches to reconciles of skills and runtimes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::cluster_state::{ConfigMapMeta, WatchedRuntime, WatchedSkill, controll
 use super::context::Context;
 use super::error::ControllerError;
 use super::pending_changes::PendingChanges;
-use super::realm_watches::{RealmWatches, SkillIndexes};
+use super::scope_watches::{ScopeWatches, SkillIndexes};
 use super::settings::{RUNTIME_CONCURRENCY, SKILL_CONCURRENCY};
 use super::streams::{
     WatchedStore, config, drain, object_of, retried, scoped, slim_config_map, slim_runtime, slim_skill,
@@ -29,7 +29,7 @@ pub(super) fn start(
     tasks: &mut JoinSet<Result<(), ControllerError>>,
     client: &Client,
     context: &Arc<Context>,
-    watches: RealmWatches,
+    watches: ScopeWatches,
     stop: &CancellationToken,
 ) {
     let namespace = watches.namespace.as_ref();

@@ -1,16 +1,16 @@
-//! The watches of a realm, one namespace or all, and the cluster state that they fill.
+//! The watches of a watch scope, one namespace or all, and the cluster state that they fill.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::{mpsc, watch};
 
-use super::cluster_state::{Cached, ClusterState, ConfigMapMeta, Realm, WatchedRuntime, WatchedSkill};
+use super::cluster_state::{Cached, ConfigMapMeta, ControllerState, WatchScope, WatchedRuntime, WatchedSkill};
 use super::index::Index;
 use super::settings::{ControllerSettings, TRIGGER_QUEUE};
 use super::streams::WatchedStore;
 
-/// The indexes over the skills of a realm.
+/// The indexes over the skills of a watch scope.
 #[derive(Default)]
 #[expect(clippy::struct_field_names, reason = "each is read as `skills by word`")]
 pub(super) struct SkillIndexes {
@@ -20,7 +20,7 @@ pub(super) struct SkillIndexes {
 }
 
 /// The watches of one namespace, or of all, before they start.
-pub(super) struct RealmWatches {
+pub(super) struct ScopeWatches {
     pub(super) namespace: Option<String>,
     pub(super) skills: WatchedStore<WatchedSkill>,
     pub(super) runtimes: WatchedStore<WatchedRuntime>,
@@ -38,7 +38,7 @@ pub(super) type Triggers = (
     Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
 );
 
-impl RealmWatches {
+impl ScopeWatches {
     /// The watches of a namespace, or of all, and the senders of its triggers.
     fn new(
         namespace: Option<String>,
@@ -64,8 +64,8 @@ impl RealmWatches {
     }
 
     /// The part of the cluster state that these watches fill.
-    fn realm(&self) -> Realm {
-        Realm {
+    fn watch_scope(&self) -> WatchScope {
+        WatchScope {
             skills: self.skills.store.clone(),
             runtimes: self.runtimes.store.clone(),
             config_maps: self.config_maps.store.clone(),
@@ -92,27 +92,27 @@ impl RealmWatches {
 pub(super) fn prepare(
     settings: &ControllerSettings,
     labels: &WatchedStore<PartialObjectMeta<Namespace>>,
-) -> (Vec<RealmWatches>, Triggers, ClusterState) {
+) -> (Vec<ScopeWatches>, Triggers, ControllerState) {
     let own = settings.namespaces();
     let namespaces: Vec<Option<String>> = if own.is_empty() {
         vec![None]
     } else {
         own.into_iter().map(|name| Some(name.to_owned())).collect()
     };
-    let (mut realms, mut skill_senders, mut runtime_senders) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut watch_scopes, mut skill_senders, mut runtime_senders) = (Vec::new(), Vec::new(), Vec::new());
     for namespace in namespaces {
-        let (watches, skill_sender, runtime_sender) = RealmWatches::new(namespace);
+        let (watches, skill_sender, runtime_sender) = ScopeWatches::new(namespace);
         skill_senders.push(skill_sender);
         runtime_senders.push(runtime_sender);
-        realms.push(watches);
+        watch_scopes.push(watches);
     }
-    let ready = realms.iter().flat_map(RealmWatches::ready);
-    let cluster_state = ClusterState {
-        realms: realms.iter().map(RealmWatches::realm).collect(),
+    let ready = watch_scopes.iter().flat_map(ScopeWatches::ready);
+    let cluster_state = ControllerState {
+        watch_scopes: watch_scopes.iter().map(ScopeWatches::watch_scope).collect(),
         namespaces: labels.store.clone(),
         labels: Cached::default(),
         sorted_runtimes: Cached::default(),
         ready: ready.chain([labels.ready.clone()]).collect(),
     };
-    (realms, (skill_senders, runtime_senders), cluster_state)
+    (watch_scopes, (skill_senders, runtime_senders), cluster_state)
 }
