@@ -84,7 +84,7 @@ impl Walk<'_> {
                 if name == NODE_MODULES && !std::mem::replace(&mut self.has_node_modules, true) {
                     self.warnings.push(SourceReport::warning(
                         format!("{}/{path}", self.origin),
-                        "left out, it is no part of a skill; list its packages in package.json and run knack skill lock",
+                        "left out, it is not part of the skill; list its packages in package.json and run knack skill lock",
                     ));
                 }
                 continue;

@@ -86,7 +86,7 @@ async fn packages_of_node_in_a_folder_are_said_to_be_left_out_once() {
         ("a/scripts/node_modules/x/index.js", ""),
         ("a/.git/config", ""),
     ]);
-    let warning = "warning: a/node_modules: left out, it is no part of a skill; list its packages in package.json and run knack skill lock";
+    let warning = "warning: a/node_modules: left out, it is not part of the skill; list its packages in package.json and run knack skill lock";
     for arguments in [&["validate", "a"], &["import", "a"]] {
         let output = knack(folder.path(), &[&["skill"], &arguments[..]].concat(), &[]).await;
         let said = format!("{}{}", out(&output), err(&output));

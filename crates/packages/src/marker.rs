@@ -83,12 +83,12 @@ impl Marker {
                         name == "dependency_groups"
                             && groups.iter().any(|group| normalized(group) == normalized(wanted))
                     }
-                    _ => return Err("a list stands on the right of in or not in".to_owned()),
+                    _ => return Err("a list is allowed only to the right of `in` or `not in`".to_owned()),
                 };
                 return match operator {
                     "in" => Ok(Selected::Always(is_in)),
                     "not in" => Ok(Selected::Always(!is_in)),
-                    _ => Err("a list stands on the right of in or not in".to_owned()),
+                    _ => Err("a list is allowed only to the right of `in` or `not in`".to_owned()),
                 };
             }
         };
@@ -471,9 +471,9 @@ mod tests {
                 "(os_name == 'a' or os_name == 'b') and ('default' in dependency_groups or 'x' in extras)",
                 "os_name == \"a\" or os_name == \"b\"",
             ),
-            ("'x' == extras", "a list stands on the right of in or not in"),
-            ("extras in 'x'", "a list stands on the right of in or not in"),
-            ("os_name in extras", "a list stands on the right of in or not in"),
+            ("'x' == extras", "a list is allowed only to the right of `in` or `not in`"),
+            ("extras in 'x'", "a list is allowed only to the right of `in` or `not in`"),
+            ("os_name in extras", "a list is allowed only to the right of `in` or `not in`"),
         ] {
             assert_eq!(text(marker), selected, "{marker}");
         }

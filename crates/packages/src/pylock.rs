@@ -172,7 +172,7 @@ pub(crate) fn line(index: usize, package: &Value, groups: &[&str]) -> Result<Opt
     let mut requirement = Requirement::parse(&format!("{name}=={version}"))
         .ok()
         .filter(|read| read.pinned() == Some(version) && read.extras.is_empty() && read.marker.is_none())
-        .ok_or_else(|| format!("{package_name} {} is no name and version", shown(version)))?;
+        .ok_or_else(|| format!("{package_name} {} is not a valid name and version", shown(version)))?;
     requirement.marker = marker;
     let mut hashes = Vec::new();
     for wheel in wheels {

@@ -111,7 +111,7 @@ fn what_a_sandbox_cannot_install_is_named() {
         ),
         (
             "version = \"1\"\nmarker = \"'dev' == dependency_groups\"",
-            "a list stands on the right",
+            "a list is allowed only to the right",
         ),
         ("version = \"1\"\nmarker = \"shell == 'x'\"", "cannot be read"),
         ("version = \"1\"\nmarker = 1", "a marker must be text"),
@@ -127,15 +127,15 @@ fn what_a_sandbox_cannot_install_is_named() {
         ),
         (
             &format!("version = \"1.*\"\nwheels = [{{name = \"a.whl\", {hash}}}]"),
-            "is no name and version",
+            "is not a valid name and version",
         ),
         (
             &format!("version = \"1,<2\"\nwheels = [{{name = \"a.whl\", {hash}}}]"),
-            "is no name and version",
+            "is not a valid name and version",
         ),
         (
             &format!("version = \"1 ; os_name == 'x'\"\nwheels = [{{name = \"a.whl\", {hash}}}]"),
-            "is no name and version",
+            "is not a valid name and version",
         ),
     ] {
         let message = texts(&lock(&[good("b"), package("a", more)]));

@@ -92,7 +92,7 @@ impl Rules {
             }
             if let Some((operator, version)) = constraint.clauses.iter().find(|(op, version)| !is_clause(op, version)) {
                 return Err(wrong(&format!(
-                    "{} is no version clause of PEP 440",
+                    "{} is not a valid version clause (PEP 440)",
                     shown(&format!("{operator}{version}"))
                 )));
             }
@@ -309,8 +309,8 @@ mod tests {
             ("mcp[cli]<2", "no extras"),
             ("git+https://u:secret@x/y", "is a URL"),
             ("", "does not begin with"),
-            ("mcp<banana1", "\"<banana1\" is no version clause"),
-            ("mcp<1.*", "is no version clause"),
+            ("mcp<banana1", "\"<banana1\" is not a valid version clause"),
+            ("mcp<1.*", "is not a valid version clause"),
         ] {
             let error = rules(&["six<2", text], false).unwrap_err();
             assert!(

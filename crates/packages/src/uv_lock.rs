@@ -165,7 +165,7 @@ fn read(file: &str, bytes: &[u8], steps: &mut usize) -> Result<Read, Finding> {
             let text = format!("it has version {other} of uv's format, and only version {VERSION} is read");
             return Err(wrong(file, text));
         }
-        _ => return Err(wrong(file, "it is no lock of uv: it has no version".to_owned())),
+        _ => return Err(wrong(file, "not a uv.lock file: no `version`".to_owned())),
     }
     let requires_python = table.get("requires-python").and_then(Value::as_str).unwrap_or_default();
     let requires_python =

@@ -89,7 +89,7 @@ fn a_lock_that_cannot_be_followed_is_refused_with_the_reason() {
             good.replace("version = 1\n", "version = 2\n"),
             "scripts/t.py.lock: it has version 2 of uv's format",
         ),
-        (String::new(), "it is no lock of uv"),
+        (String::new(), "not a uv.lock file"),
         ("[".to_owned(), "not valid TOML"),
         (good.replace("registry =", "git ="), "\"a\" comes from \"git\""),
         (good.replace("wheels", "no-wheels"), "has no wheels"),

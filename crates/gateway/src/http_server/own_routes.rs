@@ -99,7 +99,7 @@ pub(crate) async fn read_file(
 /// The same answer for unknown, expired and other callers' files, so that it does not reveal which.
 fn not_found(what: &str) -> Response {
     let message = format!(
-        "{what}: unknown, expired (files are kept for one hour), made with another credential, or it could not be kept, which the gateway's log tells"
+        "{what}: unknown, expired (files are kept for one hour), made with another credential, or it could not be kept (see the gateway's log)"
     );
     (
         StatusCode::NOT_FOUND,

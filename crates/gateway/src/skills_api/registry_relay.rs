@@ -142,7 +142,7 @@ impl Relay {
         let mut headers = forwarded(&parts.headers);
         // With the gateway's token alone it would be a request of the gateway itself, which has the runs and files of all clients.
         let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str()) else {
-            return unavailable(call, &"the client's identity is no header", parts);
+            return unavailable(call, &"the client identity is not a valid header value", parts);
         };
         headers.insert(HeaderName::from_static(HEADER_CLIENT), client);
         let sent = self.client.relay(parts.method.clone(), &path, headers, body);

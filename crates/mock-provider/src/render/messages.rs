@@ -72,7 +72,7 @@ fn block(piece: &Piece) -> Result<Value, String> {
                 .ok()
                 .filter(Value::is_object)
                 .ok_or_else(|| {
-                    format!("the arguments {arguments:?} of {name} are no JSON object; only a stream can carry them")
+                    format!("the arguments {arguments:?} of {name} are not a JSON object; only a stream can carry them")
                 })?;
             json!({"type": "tool_use", "id": id, "name": name, "input": input})
         }

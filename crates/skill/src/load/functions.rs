@@ -57,7 +57,7 @@ impl Fields<'_> {
             for function in functions.iter().take(MAX_ENTRIES) {
                 if let Some(why) = schema_problem::problem(&function.input_schema) {
                     let message = format!(
-                        "the schema of {} is no JSON Schema of arguments: {why}",
+                        "the schema of {} is not a valid JSON Schema for arguments: {why}",
                         shortened(&function.name)
                     );
                     let problem = error(ProblemKind::ToolInvalid, message, "correct its input_schema");

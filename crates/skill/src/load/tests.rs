@@ -134,8 +134,8 @@ fn output_cap_above_the_maximum_is_reported() {
         let text = b"---\nname: demo\ndescription: d\n---\nB";
         let loaded = load_files(&[("SKILL.md", text)], Profile::Load, overrides);
         assert_eq!(loaded.skill.unwrap().sandbox.max_output_bytes, bytes);
-        let reported: Vec<&str> = loaded.problems.iter().map(|problem| problem.message.as_str()).collect();
-        assert_eq!(reported, expected.into_iter().collect::<Vec<_>>());
+        let found: Vec<&str> = loaded.problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
     }
 }
 
@@ -302,7 +302,7 @@ fn placeholders_that_stay_as_they_are_are_named() {
                 profile,
                 overrides.clone(),
             );
-            let mut reported: Vec<_> = loaded
+            let mut found: Vec<_> = loaded
                 .problems
                 .iter()
                 .map(|problem| {
@@ -314,7 +314,7 @@ fn placeholders_that_stay_as_they_are_are_named() {
                     )
                 })
                 .collect();
-            reported.sort_unstable();
+            found.sort_unstable();
             // HUSK refuses a mapping itself.
             let of_mapping = if profile == Profile::Strict {
                 Severity::Error
@@ -327,7 +327,7 @@ fn placeholders_that_stay_as_they_are_are_named() {
                 (file, field, line, Severity::Warning),
             ];
             expected.sort_unstable();
-            assert_eq!(reported, expected, "{profile:?}: {:?}", loaded.problems);
+            assert_eq!(found, expected, "{profile:?}: {:?}", loaded.problems);
         }
     }
 }
@@ -352,12 +352,12 @@ fn undeclared_placeholders_are_refused_where_the_dialect_refuses_them() {
         for profile in [Profile::Load, Profile::Strict] {
             let loaded = load_files(&[("SKILL.md", text.as_bytes())], profile, overrides.clone());
             let kind = ProblemKind::PlaceholderUndeclared;
-            let reported = loaded
+            let found = loaded
                 .problems
                 .iter()
                 .find(|problem| problem.kind == kind && problem.field == "body.b");
             assert_eq!(
-                reported.is_some_and(super::super::problem::Problem::is_error),
+                found.is_some_and(super::super::problem::Problem::is_error),
                 refused,
                 "{lines} {profile:?}"
             );
@@ -415,8 +415,8 @@ fn a_large_real_skill_loads_with_warnings() {
     };
     let loaded = load(input.clone());
     assert!(loaded.skill.is_some_and(|skill| skill.files.len() == 83));
-    let reported: Vec<_> = loaded.problems.iter().map(|problem| problem.kind).collect();
-    assert_eq!(reported, [ProblemKind::FileTooLarge, ProblemKind::DescriptionTooLong]);
+    let found: Vec<_> = loaded.problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(found, [ProblemKind::FileTooLarge, ProblemKind::DescriptionTooLong]);
     assert!(
         load(LoadInput {
             profile: Profile::Strict,
@@ -496,13 +496,13 @@ fn a_script_that_is_no_file_of_the_skill_is_warned_about() {
     );
     let files = [("SKILL.md", text.as_bytes()), ("here.py", b"".as_slice())];
     let loaded = load_files(&files, Profile::Load, SpecOverrides::default());
-    let reported: Vec<_> = loaded
+    let found: Vec<_> = loaded
         .problems
         .iter()
         .map(|problem| (problem.kind, problem.field.as_str()))
         .collect();
     assert_eq!(
-        reported,
+        found,
         [(ProblemKind::ToolFileMissing, "tools.gone")],
         "{:?}",
         loaded.problems
@@ -524,8 +524,8 @@ fn husk_tools_become_tools_of_the_skill() {
         Profile::Load,
         SpecOverrides::default(),
     );
-    let reported: Vec<_> = loaded.problems.iter().map(|problem| problem.kind).collect();
-    assert_eq!(reported, [ProblemKind::ToolFileMissing, ProblemKind::FieldInvalid]);
+    let found: Vec<_> = loaded.problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(found, [ProblemKind::ToolFileMissing, ProblemKind::FieldInvalid]);
     let skill = loaded.skill.unwrap();
     assert_eq!(
         (skill.title.as_str(), skill.env.as_slice()),
@@ -565,13 +565,13 @@ fn a_tool_whose_arguments_name_its_program_is_warned_about_by_name() {
         Profile::Strict,
         SpecOverrides::default(),
     );
-    let reported: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
-    assert_eq!(reported.len(), 1, "{reported:?}");
+    let found: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        reported[0].contains("tool \"any\"")
-            && reported[0].contains("environment values")
-            && reported[0].contains("name a file"),
-        "{reported:?}"
+        found[0].contains("tool \"any\"")
+            && found[0].contains("environment values")
+            && found[0].contains("name a file"),
+        "{found:?}"
     );
     assert_eq!(loaded.skill.unwrap().tools.len(), 2, "it is served");
 }
@@ -594,8 +594,8 @@ fn a_time_limit_is_any_positive_number_of_milliseconds() {
             &format!("---\nname: demo\ndescription: d\ntimeout_ms: {written}\n---\nB"),
             Profile::Load,
         );
-        let reported = loaded.problems.iter().any(|problem| problem.field == "timeout_ms");
-        assert_eq!(reported, seconds.is_none(), "{written}: {:?}", loaded.problems);
+        let found = loaded.problems.iter().any(|problem| problem.field == "timeout_ms");
+        assert_eq!(found, seconds.is_none(), "{written}: {:?}", loaded.problems);
         assert_eq!(loaded.skill.unwrap().sandbox.timeout_seconds, seconds, "{written}");
     }
 }
