@@ -1,5 +1,5 @@
-//! Skills whose content could not be read when a build of them was to start. Such a build would take a place at every reconcile, and four
-//! of one namespace all of its places.
+//! Skills whose content could not be read when a build of them was to start. Such a build would take a place at every
+//! reconcile, and four of one namespace all of its places.
 
 use std::collections::BTreeMap;
 

@@ -152,7 +152,8 @@ pub(super) struct Memory {
     /// By uid of a skill and number of a version: the last reported reason why the version is not served.
     undelivered: Mutex<HashMap<(String, u32), String>>,
     fences: Mutex<HashMap<Name, Fence>>,
-    /// By namespace: the lock for writing the quota. As many as there are namespaces with runtimes: [`Memory::forget_fences`].
+    /// By namespace: the lock for writing the quota. As many as there are namespaces with runtimes:
+    /// [`Memory::forget_fences`].
     quota_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     /// How often a reconcile of any runtime was requested.
     triggers: AtomicU64,

@@ -15,8 +15,9 @@ use super::context::Context;
 use crate::environments;
 use crate::selection::{Revision, Scope, asked, reaches};
 
-/// How long the first reconcile of Skills waits for the statuses: what is judged without them says of environments that are there that
-/// they are not, until the statuses come. Statuses that cannot be had, as without the right to read them, delay nobody for longer.
+/// How long the first reconcile of Skills waits for the statuses: what is judged without them says of environments that
+/// are there that they are not, until the statuses come. Statuses that cannot be had, as without the right to read
+/// them, delay nobody for longer.
 const LIST_WITHIN: Duration = Duration::from_secs(30);
 
 /// Follows without end. `listed` becomes true when the statuses are there, and after [`LIST_WITHIN`] without them.

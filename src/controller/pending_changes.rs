@@ -116,7 +116,8 @@ mod tests {
         .unwrap()
     }
 
-    /// How many of 200 runtimes of their own namespaces, a cluster default, one with a selector and one with a pin are reconciled.
+    /// How many of 200 runtimes of their own namespaces, a cluster default, one with a selector and one with a pin are
+    /// reconciled.
     fn evaluations(changed: &Changed) -> usize {
         let labels: NamespaceLabels = [("n7".to_owned(), [("team".to_owned(), "a".to_owned())].into())].into();
         let scope = |cluster_default| Scope {

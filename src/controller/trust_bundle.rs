@@ -67,7 +67,8 @@ impl TrustBundle {
         }
     }
 
-    /// Checks, unless it did within [`AUTHORITIES_CHECK_INTERVAL`] and the authorities are the same, and writes what differs.
+    /// Checks, unless it did within [`AUTHORITIES_CHECK_INTERVAL`] and the authorities are the same, and writes what
+    /// differs.
     pub(super) async fn share(&mut self, authorities: &str, now: Instant) -> Result<(), CallError> {
         let recent = |(known, at): &(String, Instant)| known == authorities && now < *at + AUTHORITIES_CHECK_INTERVAL;
         if self.checked.as_ref().is_some_and(recent) {

@@ -116,8 +116,8 @@ impl FakeCluster {
         match path {
             "/apis/knack.dev/v1alpha1/skills" if self.touches < self.wanted => {
                 self.touches += 1;
-                // The last of them lacks a condition, which no reading of the content needs: the status that is written then shows that its
-                // reconcile is over.
+                // The last of them lacks a condition, which no reading of the content needs: the status that is written
+                // then shows that its reconcile is over.
                 if self.touches == self.wanted
                     && let Some(conditions) = self.skill["status"]["conditions"].as_array_mut()
                 {

@@ -1,8 +1,8 @@
 //! Changes of the files of a catalog. The kernel has one in its queue as soon as it is written, so a request that comes next
 //! finds it there.
 //!
-//! Only what the search reads is watched, each folder before it is read. A watch is of a folder, not of its name: a named
-//! path behind which there is another one now is found by asking what it is.
+//! Only what the search reads is watched, each folder before it is read. A watch is of a folder, not of its name: a
+//! named path behind which there is another one now is found by asking what it is.
 
 use std::io;
 use std::mem::MaybeUninit;

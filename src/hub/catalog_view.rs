@@ -229,8 +229,8 @@ fn rename_earlier(line: &mut SkillLine) {
     }
 }
 
-/// The version of an uploaded skill that the registry says it is. The gateway searches for that skill in the same namespace, so
-/// a label claims nothing of another one.
+/// The version of an uploaded skill that the registry says it is. The gateway searches for that skill in the same
+/// namespace, so a label claims nothing of another one.
 fn upload(labels: &BTreeMap<String, String>) -> Option<UploadLine> {
     Some(UploadLine {
         of: labels.get(LABEL_UPLOAD_OF)?.clone(),

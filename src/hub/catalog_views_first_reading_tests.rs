@@ -72,8 +72,8 @@ async fn a_replica_has_not_started_before_it_has_the_content_of_the_listed_skill
     assert_eq!(started.waiting_for(), None);
 }
 
-/// Views are read before a start is over, by requests for content. The one that the first catalog is made of is newer than
-/// these: a start is not over between the moment that content is known and the note that says so.
+/// Views are read before a start is over, by requests for content. The one that the first catalog is made of is newer
+/// than these: a start is not over between the moment that content is known and the note that says so.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn start_ends_after_views_have_the_last_content() {
     let cluster = Cluster::start().await;

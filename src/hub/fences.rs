@@ -1,7 +1,7 @@
 //! The fences of runtimes that the cluster has: an index fed by watch events. Pure.
 //!
-//! The controller applies fences and checks them once a minute; the hub follows them, so that nothing runs behind one that is gone,
-//! also while the controller is away.
+//! The controller applies fences and checks them once a minute; the hub follows them, so that nothing runs behind one
+//! that is gone, also while the controller is away.
 
 use std::collections::{BTreeMap, BTreeSet};
 

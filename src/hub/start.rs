@@ -20,7 +20,8 @@ use super::watch::{Shared, WatchSettings};
 /// 0.1 s for each. Content that the API server returns later is served from then on. Fences that may not be read are not waited for
 /// longer.
 const READ_WITHIN: Duration = Duration::from_secs(30);
-/// First pause between polls of the first reading; doubled up to [`POLL_LAST`]: a poll with thousands of Skills takes milliseconds.
+/// First pause between polls of the first reading; doubled up to [`POLL_LAST`]: a poll with thousands of Skills takes
+/// milliseconds.
 const POLL_FIRST: Duration = Duration::from_millis(10);
 /// See [`POLL_FIRST`].
 const POLL_LAST: Duration = Duration::from_millis(250);

@@ -43,8 +43,8 @@ pub struct LeaseSettings {
     pub duration: Duration,
     /// Pause between renewals; a third of the duration or less.
     pub interval: Duration,
-    /// Pause between reads of a Lease that another process holds, unless a [`ReadRequest`] asks for one; half of the duration
-    /// or less.
+    /// Pause between reads of a Lease that another process holds, unless a [`ReadRequest`] asks for one; half of the
+    /// duration or less.
     pub standby: Duration,
     /// Asks a standby to read the Lease now.
     pub read_request: ReadRequest,

@@ -238,7 +238,8 @@ async fn a_free_lease_goes_to_the_replica_that_should_have_it_also_when_another_
         .await
         .unwrap()
         .unwrap();
-    // Longer than a replica with later precedence waits: what was seen before it had the Lease must not count afterwards.
+    // Longer than a replica with later precedence waits: what was seen before it had the Lease must not count
+    // afterwards.
     tokio::time::sleep(settings("x").standby + Duration::from_secs(6)).await;
     assert!(held.borrow().mine_until.is_some());
 

@@ -101,8 +101,8 @@ impl Queue {
         }
     }
 
-    /// Changes the bounds. Whoever holds a permit keeps it, and whoever waits keeps its position and its time: with more permits the next ones
-    /// are admitted at once, with fewer nobody is until enough were given back.
+    /// Changes the bounds. Whoever holds a permit keeps it, and whoever waits keeps its position and its time: with
+    /// more permits the next ones are admitted at once, with fewer nobody is until enough were given back.
     pub fn resize(&self, settings: QueueSettings) {
         lock(&self.state).settings = settings;
         admit(&self.state);
@@ -110,8 +110,8 @@ impl Queue {
 
     /// Waits for a permit in the name of `sharer`. Dropping the future leaves the queue.
     ///
-    /// Errors: [`ExecutionError::QueueFull`] at once, or when a sharer with fewer waiting calls takes its slot; [`ExecutionError::QueueTimeout`]
-    /// after the wait.
+    /// Errors: [`ExecutionError::QueueFull`] at once, or when a sharer with fewer waiting calls takes its slot;
+    /// [`ExecutionError::QueueTimeout`] after the wait.
     pub async fn enter(&self, sharer: &str) -> Result<RunPermit, ExecutionError> {
         let full = || ExecutionError::QueueFull {
             retry_after: RETRY_AFTER,
@@ -217,7 +217,8 @@ impl QueueState {
         Some((id, granted))
     }
 
-    /// The next to be admitted: of the sharers with the fewest running calls the one that has waited longest since it was served.
+    /// The next to be admitted: of the sharers with the fewest running calls the one that has waited longest since it
+    /// was served.
     fn next(&mut self) -> Option<(Sharer, oneshot::Sender<QueuePermit>)> {
         let fewest = |(_, sharer): &(usize, &Sharer)| self.by_sharer[*sharer].held;
         let (position, _) = self.waiting_sharers.iter().enumerate().min_by_key(fewest)?;

@@ -1,8 +1,8 @@
 //! Replaces the sidecar in a manifest that has it, with that of other parameters.
 //!
 //! The sidecar is taken out, what the injection had changed of the application is changed back, and the pod is injected as any
-//! other. What the manifest does not show is left to its author: who has edited the sidecar's own settings finds those of
-//! the parameters, but for the variables in [`is_kept`].
+//! other. What the manifest does not show is left to its author: who has edited the sidecar's own settings finds those
+//! of the parameters, but for the variables in [`is_kept`].
 
 use serde_json::Value;
 

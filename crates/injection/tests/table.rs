@@ -57,7 +57,8 @@ fn every_row_is_what_it_says() {
 
 const LOCAL_VOLUMES: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes";
 
-/// The row in which an empty list of exceptions got the other list of its container: which of the two was empty is not known.
+/// The row in which an empty list of exceptions got the other list of its container: which of the two was empty is not
+/// known.
 const FILLED: &str = "empty exceptions beside others";
 
 #[test]

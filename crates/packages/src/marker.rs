@@ -471,9 +471,18 @@ mod tests {
                 "(os_name == 'a' or os_name == 'b') and ('default' in dependency_groups or 'x' in extras)",
                 "os_name == \"a\" or os_name == \"b\"",
             ),
-            ("'x' == extras", "a list is allowed only to the right of `in` or `not in`"),
-            ("extras in 'x'", "a list is allowed only to the right of `in` or `not in`"),
-            ("os_name in extras", "a list is allowed only to the right of `in` or `not in`"),
+            (
+                "'x' == extras",
+                "a list is allowed only to the right of `in` or `not in`",
+            ),
+            (
+                "extras in 'x'",
+                "a list is allowed only to the right of `in` or `not in`",
+            ),
+            (
+                "os_name in extras",
+                "a list is allowed only to the right of `in` or `not in`",
+            ),
         ] {
             assert_eq!(text(marker), selected, "{marker}");
         }

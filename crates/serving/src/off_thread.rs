@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 
 use tokio::sync::Semaphore;
 
-/// From this size on an input is computed on another thread: reading a MiB of JSON takes a few milliseconds, which is what others
-/// of the same thread may be made to wait.
+/// From this size on an input is computed on another thread: reading a MiB of JSON takes a few milliseconds, which is
+/// what others of the same thread may be made to wait.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// Such computations at once: half of the processors, so that small requests always have the other half.

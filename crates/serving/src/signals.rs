@@ -4,9 +4,9 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Resolves on Ctrl-C, on SIGTERM, and on SIGHUP, which comes when the terminal is closed. They are caught from this call on, not
-/// from the first poll of what it returns: a signal that comes before ends the program at once, or not at all where it is the first
-/// process of a container. A SIGHUP that the program was started to ignore (`nohup`) stays ignored. Must be called inside a tokio
-/// runtime.
+/// from the first poll of what it returns: a signal that comes before ends the program at once, or not at all where it
+/// is the first process of a container. A SIGHUP that the program was started to ignore (`nohup`) stays ignored. Must
+/// be called inside a tokio runtime.
 pub fn stop() -> impl Future<Output = ()> + Send {
     caught(1)
 }

@@ -13,8 +13,8 @@ impl<T> AsRef<[u8]> for Sent<T> {
     }
 }
 
-/// The bytes of an answer, which drop `held` (a share of the memory, a permit) when the last of them is sent, or the client has
-/// left.
+/// The bytes of an answer, which drop `held` (a share of the memory, a permit) when the last of them is sent, or the
+/// client has left.
 pub fn until_sent(bytes: Bytes, held: impl Send + 'static) -> Bytes {
     Bytes::from_owner(Sent { bytes, _held: held })
 }

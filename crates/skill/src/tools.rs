@@ -233,7 +233,10 @@ fn check_command(index: usize, tool: &ToolDeclaration) -> Option<Finding> {
 fn check_schema(index: usize, tool: &ToolDeclaration) -> Option<Finding> {
     let schema = tool.input_schema.as_ref()?;
     let problem = if schema.is_object() {
-        format!("is not a valid JSON Schema for arguments: {}", schema_problem::problem(schema)?)
+        format!(
+            "is not a valid JSON Schema for arguments: {}",
+            schema_problem::problem(schema)?
+        )
     } else {
         "must be a mapping".to_owned()
     };

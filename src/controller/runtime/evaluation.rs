@@ -1,8 +1,9 @@
-//! The result of a runtime's evaluation of many skills, kept for its next one, so that one skill's change costs what it touches.
+//! The result of a runtime's evaluation of many skills, kept for its next one, so that one skill's change costs what it
+//! touches.
 //!
-//! A kept evaluation is used while runtime, labels and environments are those that it was made with, and every skill that changed
-//! since is known by name and is judged as before: then only its part of the revision is another one. Whatever else
-//! changed is evaluated as a whole. Losing a kept evaluation costs work, never correctness.
+//! A kept evaluation is used while runtime, labels and environments are those that it was made with, and every skill
+//! that changed since is known by name and is judged as before: then only its part of the revision is another one.
+//! Whatever else changed is evaluated as a whole. Losing a kept evaluation costs work, never correctness.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
@@ -19,7 +20,8 @@ use super::super::reason::{VerdictParts, served_instead, verdict_word};
 use super::summary::{Revision, Summary};
 use crate::selection::{NamespaceLabels, Reason, Selected, created, ids_of, is_shared};
 
-/// Evaluations that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are few.
+/// Evaluations that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are
+/// few.
 const EVALUATIONS_MAX: usize = 8;
 /// Changed skills that are noted for a runtime until it is reconciled; beyond it, all are evaluated.
 const PENDING_MAX: usize = 256;
@@ -101,8 +103,8 @@ impl Evaluations {
         entry.pending = ChangedSkills::Any;
     }
 
-    /// Takes the evaluation of a runtime, if it can be used for the next one, with the skills that changed since. From here on changes are
-    /// noted for the evaluation that [`Self::keep`] brings. To be called before skills are read.
+    /// Takes the evaluation of a runtime, if it can be used for the next one, with the skills that changed since. From
+    /// here on changes are noted for the evaluation that [`Self::keep`] brings. To be called before skills are read.
     pub(super) fn take(
         &self,
         runtime: &Name,

@@ -83,8 +83,8 @@ async fn ensure_network_policy(
 
 /// One quota for all runtimes of a namespace: it counts by PriorityClass, which they share. It carries the register.
 ///
-/// Runtimes that are reconciled at once do this one after another, and what another client wrote meanwhile is read again: a failed reconcile would be
-/// repeated only after a pause that doubles.
+/// Runtimes that are reconciled at once do this one after another, and what another client wrote meanwhile is read
+/// again: a failed reconcile would be repeated only after a pause that doubles.
 async fn ensure_quota(
     context: &Context,
     runtime: &SkillRuntime,

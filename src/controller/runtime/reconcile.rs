@@ -273,7 +273,8 @@ fn skills_pinned_at_versions(runtime: &SkillRuntime) -> impl Iterator<Item = Nam
         .map(move |pin| (pin.namespace.as_deref().unwrap_or(own).to_owned(), pin.name.clone()))
 }
 
-/// Takes changed skills into a kept evaluation, and returns those of them whose status differs. `None`: all are to be evaluated.
+/// Takes changed skills into a kept evaluation, and returns those of them whose status differs. `None`: all are to be
+/// evaluated.
 fn find_changed(
     context: &Context,
     runtime: &SkillRuntime,

@@ -17,18 +17,19 @@ use super::super::context::Context;
 use crate::access_review::{AccessAction, review};
 use crate::selection::NamespaceLabels;
 
-/// Questions to the API server in one check: one for each ServiceAccount that no SkillRuntime names. The next check, in a minute,
-/// asks for more.
+/// Questions to the API server in one check: one for each ServiceAccount that no SkillRuntime names. The next check, in
+/// a minute, asks for more.
 const ASKED_PER_CHECK: usize = 50;
-/// Age at which an answer is asked for again, at the end of a check: what is granted by RBAC is seen at the check after it, within
-/// 5 minutes. With more ServiceAccounts than are asked about in that time each answer is kept until it is asked for again.
+/// Age at which an answer is asked for again, at the end of a check: what is granted by RBAC is seen at the check after
+/// it, within 5 minutes. With more ServiceAccounts than are asked about in that time each answer is kept until it is
+/// asked for again.
 const ANSWER_FOR: Duration = Duration::from_mins(4);
 
 /// A ServiceAccount, as namespace and name, at a SkillRuntime.
 type Caller = (String, String, RuntimeName);
 
-/// The API server's answers about ServiceAccounts that a SkillRuntime does not name: of those of the last check, so there are as many
-/// as its pods have at most.
+/// The API server's answers about ServiceAccounts that a SkillRuntime does not name: of those of the last check, so
+/// there are as many as its pods have at most.
 #[derive(Debug, Default)]
 pub(super) struct Callers {
     answers: HashMap<Caller, (Instant, bool)>,

@@ -207,7 +207,8 @@ impl SidecarCheck<'_> {
 }
 
 /// What is remembered of a pod that gets an Event; `None`: it gets none. Who makes a pod of which an API is not redirected may mean
-/// it so. Pods of one workload that have the same template, or the same sidecar, are reported once, however often they are replaced.
+/// it so. Pods of one workload that have the same template, or the same sidecar, are reported once, however often they
+/// are replaced.
 fn report_key(pod: &PodInBrief, state: InjectionState) -> Option<ReportKey> {
     let uid = || pod.uid().unwrap_or_default();
     let key = match state {

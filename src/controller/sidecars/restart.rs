@@ -36,8 +36,8 @@ const SETTLE: Duration = Duration::from_secs(175);
 const REFUSED_FOR: Duration = Duration::from_hours(1);
 /// The statuses of an object that is not as it was read: gone, or changed.
 const CHANGED: [u16; 2] = [404, 409];
-/// Restarts that one check begins in all namespaces together. There is a check every minute, so that an upgrade of hundreds of
-/// namespaces pulls the sidecar's image and starts pods over many minutes and not at once.
+/// Restarts that one check begins in all namespaces together. There is a check every minute, so that an upgrade of
+/// hundreds of namespaces pulls the sidecar's image and starts pods over many minutes and not at once.
 const ROLLS_PER_CHECK: usize = 5;
 
 /// The state of the restarts between two checks.

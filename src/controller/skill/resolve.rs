@@ -46,7 +46,8 @@ pub(super) fn verdict(error: &SourceError) -> Verdict {
 /// The files of a skill's folder.
 pub(super) struct ResolvedSource {
     pub(super) files: Files,
-    /// The permit for unpacking an archive, which unpacks to many times its size: the next one begins when this is dropped.
+    /// The permit for unpacking an archive, which unpacks to many times its size: the next one begins when this is
+    /// dropped.
     pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 

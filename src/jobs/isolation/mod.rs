@@ -51,8 +51,8 @@ except OSError as error:
     print('closed' if error.errno == errno.EPERM else 'open')
 ";
 
-/// Probes when it has a permit, and then every minute nodes that are new or whose result is an hour old, and at once a node
-/// that a run waits for, until the task ends. `probes` are the permits of all runtimes.
+/// Probes when it has a permit, and then every minute nodes that are new or whose result is an hour old, and at once a
+/// node that a run waits for, until the task ends. `probes` are the permits of all runtimes.
 pub(super) async fn watch(
     launcher: Launcher,
     resolved: Arc<ArcSwap<ResolvedRuntime>>,

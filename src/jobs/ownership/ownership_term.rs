@@ -49,8 +49,8 @@ const RECORD_DELAY: Duration = Duration::from_millis(400);
 
 /// How long a run waits for others to return the memory of what they send. Sending takes milliseconds.
 const SEND_PATIENCE: Duration = Duration::from_secs(2);
-/// How often it tries again. It does not wait in the queue of the budget: that keeps what is free for whoever waits, so every smaller request
-/// of the process would be refused meanwhile.
+/// How often it tries again. It does not wait in the queue of the budget: that keeps what is free for whoever waits, so
+/// every smaller request of the process would be refused meanwhile.
 const SEND_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The term; see the module.

@@ -212,8 +212,8 @@ async fn a_run_that_waits_for_a_place_does_not_start_once_the_runtime_is_stopped
     assert_eq!(*written, ["record"], "one Job was made, that of the first run");
 }
 
-/// Has a pod whose run broke, and one whose log does not come; says when the record of the first one is read, and answers
-/// that once `over`.
+/// Has a pod whose run broke, and one whose log does not come; says when the record of the first one is read, and
+/// answers that once `over`.
 fn takeover_api(written: &Written, looked_for: &Arc<Notify>, over: &Arc<Notify>) -> Router {
     let pod = |name: &str| {
         json!({

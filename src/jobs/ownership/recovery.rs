@@ -296,7 +296,8 @@ fn past_of_jobs(jobs: Result<&[Job], &kube::Error>, pods: &BTreeMap<String, usiz
     }
 }
 
-/// Refuses executions that only the Jobs of earlier owners record. A journal that records how one of them ended goes first.
+/// Refuses executions that only the Jobs of earlier owners record. A journal that records how one of them ended goes
+/// first.
 fn refuse_past(records: &Records, past: &PastExecutions) {
     if !past.floor.is_zero() {
         tracing::info!("pods of the last owner are gone; rejecting unknown execution ids from before they ended");
@@ -323,8 +324,8 @@ struct Adoption {
     unwritten: PendingWrites,
     orphan_grace: Duration,
     term_ended: CancellationToken,
-    /// The permit for a journal that is read once more because there was no memory for it beside others; none before all journals
-    /// were read once.
+    /// The permit for a journal that is read once more because there was no memory for it beside others; none before
+    /// all journals were read once.
     again: Arc<Semaphore>,
 }
 

@@ -32,8 +32,8 @@ use crate::jobs::resolved_runtime::{EnvGrant, ResolvedRuntime};
 /// How long one try may take.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a container that is reported as running may refuse to be attached to: containerd reports "running" a moment before it
-/// accepts an attach, and the kubelet reports it for as long after its end as it takes to check again, a second, or several on a busy
-/// node. What it then reports says why the container has ended.
+/// accepts an attach, and the kubelet reports it for as long after its end as it takes to check again, a second, or
+/// several on a busy node. What it then reports says why the container has ended.
 const ATTACH_PATIENCE: Duration = Duration::from_secs(15);
 /// How long an interpreter may take until it is ready: 15 to 40 ms are usual.
 const READY_TIMEOUT: Duration = Duration::from_secs(30);

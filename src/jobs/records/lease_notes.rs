@@ -1,7 +1,7 @@
 //! What an owner leaves on the Lease of its runtime for the owners after it: of which executions no Job may tell any more.
 //!
-//! A Job records what ran for as long as it is kept. Two things end that sooner than a new owner could know: the retention was
-//! shorter when the Job was made, or somebody else deleted the Job.
+//! A Job records what ran for as long as it is kept. Two things end that sooner than a new owner could know: the
+//! retention was shorter when the Job was made, or somebody else deleted the Job.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

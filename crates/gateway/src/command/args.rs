@@ -65,8 +65,8 @@ pub(super) struct ServeArgs {
     /// Base URL for the Gemini API
     #[arg(long, value_name = "URL", env = "KNACK_UPSTREAM_GEMINI")]
     pub(super) upstream_gemini: Option<String>,
-    /// APIs whose upstream is another gateway of Knack, such as the one of a cluster: the header x-knack-via says that skills are
-    /// injected here, and injects none
+    /// APIs whose upstream is another gateway of Knack, such as the one of a cluster: the header x-knack-via says that
+    /// skills are injected here, so it injects none
     #[arg(
         long,
         value_name = "APIS",

@@ -216,8 +216,8 @@ impl HiddenTurnLookup {
         self.keep(gateway, opening, turn, saved);
     }
 
-    /// Notes a round of a loop that still runs. It is published to other replicas once it is over: until then providers list it
-    /// nowhere, and most answers have no further round.
+    /// Notes a round of a loop that still runs. It is published to other replicas once it is over: until then providers
+    /// list it nowhere, and most answers have no further round.
     pub(crate) fn note(&self, gateway: &Gateway, format: Format, mut note: RoundNote) {
         let is_over = note.is_over;
         if format == Format::Responses {

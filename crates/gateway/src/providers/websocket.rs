@@ -77,7 +77,8 @@ pub(super) async fn join(
     }
 }
 
-/// Copies until `from` ends, and closes the sending side of `to`. The other direction goes on: what a side still sends is passed on.
+/// Copies until `from` ends, and closes the sending side of `to`. The other direction goes on: what a side still sends
+/// is passed on.
 async fn copy(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, moved: &AtomicU64) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {

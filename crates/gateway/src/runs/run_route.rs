@@ -386,8 +386,8 @@ impl AnswerReader {
         (reported, ended)
     }
 
-    /// Adds the run events of one event of the model to `reported`. Error: how the request ends, since the event is an error or none of
-    /// the format.
+    /// Adds the run events of one event of the model to `reported`. Error: how the request ends, since the event is an
+    /// error or none of the format.
     fn report(&self, event: &SseEvent, reported: &mut Vec<RunEvent>) -> Result<(), EndKind> {
         let Ok(chunk) = serde_json::from_slice::<Value>(&event.data) else {
             return if event.data == "[DONE]" {

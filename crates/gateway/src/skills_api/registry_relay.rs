@@ -185,8 +185,8 @@ impl Relay {
         response
     }
 
-    /// Waits until the catalog has a change, within a bound; where it is not known which change, until the catalog is another one
-    /// than `before`.
+    /// Waits until the catalog has a change, within a bound; where it is not known which change, until the catalog is
+    /// another one than `before`.
     async fn shown(&self, change: Option<&Change>, before: &Snapshot) {
         // What was there before does not say that there is a new version of it.
         let change = change.filter(|change| !change.is_in(before));

@@ -205,7 +205,8 @@ fn tools_not_mixed(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     })
 }
 
-/// Functions beside JSON mode: models before the third generation refuse them, and so does one whose name has no generation.
+/// Functions beside JSON mode: models before the third generation refuse them, and so does one whose name has no
+/// generation.
 fn json_mode(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     let kind = field(field(rule_input.body, "generationConfig"), "responseMimeType");
     let form = kind.as_str().filter(|kind| *kind != "text/plain");

@@ -248,7 +248,8 @@ impl Fields<'_> {
     }
 }
 
-/// The settings of a mapping that is not empty; what is out of range is passed to `refuse` as field, message and remedy, and is left out.
+/// The settings of a mapping that is not empty; what is out of range is passed to `refuse` as field, message and
+/// remedy, and is left out.
 pub(super) fn model_config(model: &Map<String, Value>, mut refuse: impl FnMut(&str, String, &str)) -> ModelConfig {
     let temperature = match model.get("temperature") {
         None => Some(DEFAULT_TEMPERATURE),

@@ -224,7 +224,8 @@ fn skills(entries: &[Value]) -> Result<Vec<SkillReference>, Refusal> {
     entries.iter().map(read).collect()
 }
 
-/// Refuses skills that are not served here. Without a catalog that is not known: each request that names the container checks them.
+/// Refuses skills that are not served here. Without a catalog that is not known: each request that names the container
+/// checks them.
 async fn demand_served(asked: &FilesRequest<'_>, skills: &[SkillReference]) -> Result<(), Refusal> {
     if skills.is_empty() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! The traces of files and containers that are gone: lists go on behind them, and a late reader gets the answer that one has expired.
+//! The traces of files and containers that are gone: lists go on behind them, and a late reader gets the answer that
+//! one has expired.
 //!
 //! They are forgotten in the order in which they came, those of each account by themselves, and its containers apart from its
 //! files: most answers with runs open a container, and all of these expire.

@@ -96,7 +96,8 @@ impl ProviderReader {
         self.whole(answer, format).await
     }
 
-    /// The head and the body of an answer that is to be changed. Errors: it cannot be read, which the client's answer says.
+    /// The head and the body of an answer that is to be changed. Errors: it cannot be read, which the client's answer
+    /// says.
     pub(super) async fn whole(&self, answer: Response, format: Format) -> Result<(Parts, HeldBody), Response> {
         if let Some(coding) = coding(answer.headers()) {
             return Err(fault(&Fault::new(502, compressed(&coding)), format));

@@ -70,8 +70,8 @@ impl Drive {
         self.state = DriveState::Reading;
     }
 
-    /// Hands on bytes of an answer that is passed on unread. A stream in the background is remembered with its first event: its
-    /// client may read it by its id from then on.
+    /// Hands on bytes of an answer that is passed on unread. A stream in the background is remembered with its first
+    /// event: its client may read it by its id from then on.
     pub(super) fn pass(&mut self, bytes: Bytes, out: &mut Vec<DriveAction>) {
         let Some(events) = &mut self.background else {
             return out.push(DriveAction::ClientBytes(bytes));
