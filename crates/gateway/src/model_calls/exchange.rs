@@ -27,6 +27,7 @@ pub use self::answer_headers::insert_stream_headers;
 use self::answer_headers::{begins_event, content_type, is_event_stream, retry_after};
 pub(crate) use self::answer_headers::{coding, compressed};
 pub(crate) use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
+use super::call::ModelCall;
 use super::hidden_turns::{HiddenTurnLookup, StagedFile};
 use crate::files::FileEntry;
 use crate::files::delivered;
@@ -106,16 +107,20 @@ enum ExchangeEvent {
 impl Exchange {
     /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It is boxed,
     /// since the body of an answer moves it with each piece.
-    pub(crate) async fn start(gateway: Arc<Gateway>, parts: ExchangeParts) -> Box<Self> {
+    pub(crate) async fn start(call: ModelCall, parts: ExchangeParts) -> Box<Self> {
+        let ModelCall {
+            gateway,
+            log,
+            trace,
+            begun,
+            format: _,
+        } = call;
         let ExchangeParts {
             drive,
             target,
             tools,
             hidden,
             recording,
-            log,
-            trace,
-            begun,
             held,
             texts,
             given,

@@ -1,5 +1,6 @@
 //! Model calls: what is injected, the loop with the provider, hidden turns, and answers that the provider keeps.
 
+pub(crate) mod call;
 pub(crate) mod client_timeout;
 pub(crate) mod compressed;
 pub(crate) mod exchange;

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::HeaderMap;
 use knack_wire::Drive;
 use knack_wire::drive::ClientHead;
-use tokio::time::Instant;
 
 use crate::http_server::budget::{HeldBody, Holding};
 use crate::model_calls::hidden_turns::{HiddenTurnLookup, StagedFile};
@@ -14,8 +13,6 @@ use crate::providers::provider::Api;
 use crate::runs::skill_runs::RunReading;
 use crate::runs::tools::ToolRunner;
 use crate::telemetry::body_files::Recording;
-use crate::telemetry::log::RequestLog;
-use crate::telemetry::trace::RequestTrace;
 
 /// One piece of the answer to the client.
 #[derive(Debug)]
@@ -41,7 +38,7 @@ pub(crate) struct UpstreamTarget {
     pub received: Option<Bytes>,
 }
 
-/// The parts of an exchange.
+/// What an exchange begins with.
 #[derive(Debug)]
 pub(crate) struct ExchangeParts {
     /// The loop. It is large and moved several times, so it is boxed.
@@ -54,12 +51,6 @@ pub(crate) struct ExchangeParts {
     pub hidden: HiddenTurnLookup,
     /// Recording.
     pub(crate) recording: Option<Recording>,
-    /// The log so far.
-    pub log: RequestLog,
-    /// The trace so far.
-    pub(crate) trace: RequestTrace,
-    /// When the request's head came in.
-    pub begun: Instant,
     /// The request's body and its share of the budget: held as long as rounds may need it.
     pub held: HeldBody,
     /// The memory of the skills' texts that are of this request alone.

@@ -9,14 +9,11 @@ use knack_skill::plan::{HeaderNote, Plan};
 use knack_vocabulary::HEADER_KNACK;
 use knack_wire::drive::{BodyKind, ClientHead};
 use knack_wire::{Fault, Format};
-use tokio::time::Instant;
 
 use crate::catalog::Snapshot;
 use crate::http_server::fault::{RETRY_AFTER_SECONDS, fault_of, set_name, set_request_id};
+use crate::model_calls::call::ModelCall;
 use crate::model_calls::exchange::{AnswerPiece, Exchange, insert_stream_headers};
-use crate::state::Gateway;
-use crate::telemetry::log::RequestLog;
-use crate::telemetry::trace::RequestTrace;
 
 /// Names of tools that `x-knack` lists as left out; of more it says how many. A name has at most 64 bytes, and proxies take
 /// headers of 4 KiB and more.
@@ -166,29 +163,32 @@ fn unknown_revision() -> HeaderValue {
     HeaderValue::from_static("revision=?")
 }
 
-/// Logs the end of a request that is refused, and answers with the fault. `x-knack` has the revision of the catalog, if the
-/// request came as far as one.
-pub(super) fn refuse(
-    gateway: &Gateway,
-    (mut log, mut trace): (RequestLog, RequestTrace),
-    begun: Instant,
-    error: &Fault,
-    format: Format,
-) -> Response {
-    log.status = error.status;
-    log.end = Some(error.message.clone());
-    log.duration = begun.elapsed();
-    trace.finish(&log, None);
-    let mut answer = fault_of(error, format, &log.request_id);
-    if !log.revision.is_empty() {
-        let revision = HeaderValue::from_str(&format!("revision={}", log.revision));
-        let header = revision.unwrap_or_else(|_| unknown_revision());
+impl ModelCall {
+    /// Logs the end of a call that is refused, and answers with the fault. `x-knack` has the revision of the catalog, if the
+    /// call came as far as one.
+    pub(super) fn refuse(self, error: &Fault) -> Response {
+        let Self {
+            gateway,
+            mut log,
+            mut trace,
+            begun,
+            format,
+        } = self;
+        log.status = error.status;
+        log.end = Some(error.message.clone());
+        log.duration = begun.elapsed();
+        trace.finish(&log, None);
+        let mut answer = fault_of(error, format, &log.request_id);
+        if !log.revision.is_empty() {
+            let revision = HeaderValue::from_str(&format!("revision={}", log.revision));
+            let header = revision.unwrap_or_else(|_| unknown_revision());
+            answer
+                .headers_mut()
+                .insert(HeaderName::from_static(HEADER_KNACK), header);
+        }
+        log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
         answer
-            .headers_mut()
-            .insert(HeaderName::from_static(HEADER_KNACK), header);
     }
-    log.publish(&*gateway.console, &gateway.metrics, &gateway.recent);
-    answer
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) fn new_log(format: Format, request_id: String, run: Option<&RunOrigin
 }
 
 /// Adds the plan of a request to its log.
-pub(super) fn describe(mut log: RequestLog, fields: &RequestFields, plan: &Plan, snapshot: &Snapshot) -> RequestLog {
+pub(super) fn describe(log: &mut RequestLog, fields: &RequestFields, plan: &Plan, snapshot: &Snapshot) {
     // A client can make it as long as a body.
     log.subject = cut_copy(&fields.model);
     log.stream = fields.stream;
@@ -43,7 +43,6 @@ pub(super) fn describe(mut log: RequestLog, fields: &RequestFields, plan: &Plan,
         )
     });
     log.notes.extend(notes);
-    log
 }
 
 fn carried(active: &Active) -> SkillUse {

@@ -6,14 +6,17 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use knack_serving::run_off_thread_if_large;
 use knack_skill::catalog::ModelCode;
+use knack_skill::model::Skill;
 use knack_skill::plan::{Note, Plan};
 use knack_vocabulary::{HEADER_SKILLS, HEADER_VIA};
 use knack_wire::request::ContainerSkill;
 use knack_wire::{Fault, Format, Injection, ModelRoute, RequestFields};
 
+use super::accept::Accepted;
 use crate::catalog::Snapshot;
-use crate::files::user_files::named::{self, NamedFiles};
-use crate::http_server::budget::{HeldBody, Holding};
+use crate::files::user_files::named;
+use crate::http_server::budget::Holding;
+use crate::model_calls::call::ModelCall;
 use crate::model_calls::hidden_turns::StagedFile;
 use crate::model_calls::inject;
 use crate::model_calls::turn_store::KeyedHash;
@@ -43,20 +46,26 @@ const COPIES_OF_TEXTS: usize = 3;
 
 /// Reads a body and decides what is injected; a large one on a thread that may take long.
 pub(super) async fn read_request(
-    gateway: &Arc<Gateway>,
+    call: &ModelCall,
     snapshot: &Arc<Snapshot>,
     route: ModelRoute,
-    (held, named, counted): (&HeldBody, &NamedFiles, KeyedHash),
+    accepted: &Accepted,
     parts: &Parts,
 ) -> Result<Prepared, Fault> {
-    let header = skills_header(&parts.headers);
+    let (bytes, named) = (accepted.held.bytes.clone(), &accepted.named);
     let run_of = parts.extensions.get::<RunOrigin>().cloned();
-    // A run of a skill was asked of this gateway.
-    let via = run_of.is_none() && parts.headers.contains_key(HEADER_VIA);
-    let (gateway, snapshot) = (Arc::clone(gateway), Arc::clone(snapshot));
-    let (bytes, names_files) = (held.bytes.clone(), named.runs_here);
     let container = named.container.as_ref();
-    let attached = container.map_or_else(Vec::new, |one| named::of_container(&one.skills, route.format));
+    let input = PrepareInput {
+        gateway: Arc::clone(&call.gateway),
+        snapshot: Arc::clone(snapshot),
+        skills_header: skills_header(&parts.headers),
+        // A run of a skill was asked of this gateway.
+        is_via_gateway: run_of.is_none() && parts.headers.contains_key(HEADER_VIA),
+        run_of,
+        container_skills: container.map_or_else(Vec::new, |one| named::of_container(&one.skills, route.format)),
+        names_files: named.runs_here,
+        counted: accepted.counted,
+    };
     // A small zip may have a lot in it.
     let work = if may_attach(route.format, &bytes) {
         usize::MAX
@@ -65,8 +74,7 @@ pub(super) async fn read_request(
     };
     run_off_thread_if_large(work, move || {
         let request = knack_wire::Request::parse(route, bytes)?;
-        let origin = (header, run_of, via, attached);
-        prepare(request, origin, &snapshot, (&gateway, names_files, counted))
+        input.prepare(request)
     })
     .await
 }
@@ -78,105 +86,171 @@ fn may_attach(format: Format, body: &[u8]) -> bool {
     format == Format::Responses && (has(b"\"inline\"") || has(b"\\u006"))
 }
 
-fn prepare(
-    request: knack_wire::Request,
-    (header, run_of, via, of_container): (
-        Result<Option<String>, Fault>,
-        Option<RunOrigin>,
-        bool,
-        Vec<ContainerSkill>,
-    ),
-    snapshot: &Snapshot,
-    (gateway, names_files, counted): (&Gateway, bool, KeyedHash),
-) -> Result<Prepared, Fault> {
-    let mut fields = request.fields()?;
-    fields.container_skills.extend(of_container);
-    let format = request.format();
-    let is_missing =
-        code_tools::runs_here(&gateway.sandbox_code_tools, format) || code_tools::is_own(&fields, names_files);
-    code_tools::unblock(&mut fields, is_missing);
-    // Without a catalog it is not known what the runtime allows.
-    let allowed = match snapshot.absent {
-        Some(_) => ModelCode::Deny,
-        None => snapshot.catalog.settings().model_code,
-    };
-    let takes_attached = code_tools::takes_attached(&fields, is_missing, allowed);
-    let run_code = code_tools::run_code(&fields, format, is_missing || takes_attached);
-    let mut texts = None;
-    let mut room = |bytes: usize| {
-        texts = gateway
-            .requests
-            .hold(&counted, bytes.saturating_mul(COPIES_OF_TEXTS))
-            .ok();
-        texts.is_some()
-    };
-    let mut plan = inject::make_plan(
-        &request,
-        &fields,
-        header?.as_deref(),
-        snapshot,
-        run_code,
-        run_of.as_ref().map(|run| &run.skill),
-        &mut room,
-    )?;
-    let (mut attached, mut attached_memory) = (Vec::new(), None);
-    let untouched = if snapshot.is_suspended() {
-        Some(Note::off("suspended", "suspended by the runtime"))
-    } else if via {
-        // Hidden turns and runs are those of the gateway before this one.
-        Some(Note::off(
-            HEADER_VIA,
-            "a gateway before this one injects skills (x-knack-via)",
-        ))
-    } else {
-        None
-    };
-    let (injection, injecting) = if let Some(note) = untouched {
-        plan = Plan {
-            off: true,
-            notes: vec![note],
-            ..Plan::default()
-        };
-        (Injection::default(), false)
-    } else {
-        if takes_attached && !plan.off {
-            let mut files = |bytes: usize| hold(gateway, counted, &mut attached_memory, bytes);
-            attached = attached_skills::read(&request, &snapshot.catalog, &mut files)?;
-            let bodies: usize = attached.iter().map(|skill| skill.body.len()).sum();
-            if !room(plan.system.len() + bodies) {
-                return Err(Fault::new(503, attached_skills::NO_MEMORY));
-            }
-            plan = plan.with_attached(&attached);
-        }
-        let code_tool = code_tools::replacement(&fields, &plan, snapshot.absent.is_none(), (format, is_missing))?;
-        let injection = inject::injection(&plan, &fields, &gateway.materials, code_tool, names_files);
-        let injecting = expands(&fields, (&plan, &injection), format);
-        (injection, injecting)
-    };
-    Ok(Prepared {
-        request,
-        fields,
-        plan: Arc::new(plan),
-        injection,
-        injecting,
-        texts,
-        attached: attached_skills::files(attached),
-        attached_memory,
-    })
+/// What decides on a request, beside its body.
+struct PrepareInput {
+    gateway: Arc<Gateway>,
+    snapshot: Arc<Snapshot>,
+    /// All values of `x-knack-skills`; they are refused after a body that cannot be read.
+    skills_header: Result<Option<String>, Fault>,
+    /// The run of a skill whose request it is.
+    run_of: Option<RunOrigin>,
+    /// A gateway before this one has sent it.
+    is_via_gateway: bool,
+    /// The skills of the container of this gateway that it names.
+    container_skills: Vec<ContainerSkill>,
+    /// Whether only programs here can read what it names.
+    names_files: bool,
+    /// The caller against whose limits its memory counts.
+    counted: KeyedHash,
 }
 
-/// Takes so many bytes of memory in all. False: there is no room.
-fn hold(gateway: &Gateway, counted: KeyedHash, held: &mut Option<Holding>, bytes: usize) -> bool {
-    if let Some(holding) = held {
-        return holding.grow_to(bytes).is_ok();
+/// What the code tool of a request gets.
+#[derive(Clone, Copy)]
+struct CodeTool {
+    /// The upstream has no tool that runs programs, or the request names what only programs here can read.
+    is_missing: bool,
+    /// The skills that the request attaches whole are run here.
+    takes_attached: bool,
+}
+
+/// Memory of one request alone.
+#[derive(Default)]
+struct RequestMemory {
+    /// That of the skills' texts.
+    texts: Option<Holding>,
+    /// That of the files of the skills that it attaches whole.
+    attached: Option<Holding>,
+}
+
+impl PrepareInput {
+    fn prepare(mut self, request: knack_wire::Request) -> Result<Prepared, Fault> {
+        let mut fields = request.fields()?;
+        fields.container_skills.append(&mut self.container_skills);
+        let code_tool = self.code_tool(&request, &mut fields);
+        let mut memory = RequestMemory::default();
+        let mut plan = self.plan_request(&request, &fields, code_tool, &mut memory)?;
+        let mut attached = Vec::new();
+        let (injection, injecting) = if let Some(note) = self.untouched() {
+            plan = Plan {
+                off: true,
+                notes: vec![note],
+                ..Plan::default()
+            };
+            (Injection::default(), false)
+        } else {
+            if code_tool.takes_attached && !plan.off {
+                (plan, attached) = self.attach_skills(&request, plan, &mut memory)?;
+            }
+            self.build_injection(&plan, &fields, request.format(), code_tool)?
+        };
+        Ok(Prepared {
+            request,
+            fields,
+            plan: Arc::new(plan),
+            injection,
+            injecting,
+            texts: memory.texts,
+            attached: attached_skills::files(attached),
+            attached_memory: memory.attached,
+        })
     }
-    *held = gateway.requests.hold(&counted, bytes).ok();
-    held.is_some()
+
+    /// What the code tool of a request gets; its fields no longer say that this gateway cannot run it where it can.
+    fn code_tool(&self, request: &knack_wire::Request, fields: &mut RequestFields) -> CodeTool {
+        let is_missing = code_tools::runs_here(&self.gateway.sandbox_code_tools, request.format())
+            || code_tools::is_own(fields, self.names_files);
+        code_tools::unblock(fields, is_missing);
+        // Without a catalog it is not known what the runtime allows.
+        let allowed = match self.snapshot.absent {
+            Some(_) => ModelCode::Deny,
+            None => self.snapshot.catalog.settings().model_code,
+        };
+        CodeTool {
+            is_missing,
+            takes_attached: code_tools::takes_attached(fields, is_missing, allowed),
+        }
+    }
+
+    fn plan_request(
+        &self,
+        request: &knack_wire::Request,
+        fields: &RequestFields,
+        code_tool: CodeTool,
+        memory: &mut RequestMemory,
+    ) -> Result<Plan, Fault> {
+        let is_here = code_tool.is_missing || code_tool.takes_attached;
+        inject::make_plan(
+            request,
+            fields,
+            self.skills_header.as_ref().map_err(Fault::clone)?.as_deref(),
+            &self.snapshot,
+            code_tools::run_code(fields, request.format(), is_here),
+            self.run_of.as_ref().map(|run| &run.skill),
+            &mut |bytes| self.hold_texts(memory, bytes),
+        )
+    }
+
+    /// Why nothing of this gateway comes into the request, if so.
+    fn untouched(&self) -> Option<Note> {
+        if self.snapshot.is_suspended() {
+            return Some(Note::off("suspended", "suspended by the runtime"));
+        }
+        // Hidden turns and runs are those of the gateway before this one.
+        self.is_via_gateway
+            .then(|| Note::off(HEADER_VIA, "a gateway before this one injects skills (x-knack-via)"))
+    }
+
+    /// The skills that the request attaches whole, and the plan with them.
+    fn attach_skills(
+        &self,
+        request: &knack_wire::Request,
+        plan: Plan,
+        memory: &mut RequestMemory,
+    ) -> Result<(Plan, Vec<Skill>), Fault> {
+        let mut files = |bytes: usize| self.hold_attached(memory, bytes);
+        let attached = attached_skills::read(request, &self.snapshot.catalog, &mut files)?;
+        let bodies: usize = attached.iter().map(|skill| skill.body.len()).sum();
+        if !self.hold_texts(memory, plan.system.len() + bodies) {
+            return Err(Fault::new(503, attached_skills::NO_MEMORY));
+        }
+        Ok((plan.with_attached(&attached), attached))
+    }
+
+    /// What the wire makes of a plan, and whether hidden turns are put back.
+    fn build_injection(
+        &self,
+        plan: &Plan,
+        fields: &RequestFields,
+        format: Format,
+        code_tool: CodeTool,
+    ) -> Result<(Injection, bool), Fault> {
+        let has_catalog = self.snapshot.absent.is_none();
+        let replacement = code_tools::replacement(fields, plan, has_catalog, (format, code_tool.is_missing))?;
+        let injection = inject::injection(plan, fields, &self.gateway.materials, replacement, self.names_files);
+        let injecting = expands(fields, plan, &injection, format);
+        Ok((injection, injecting))
+    }
+
+    /// Takes memory for texts of so many bytes. False: there is no room.
+    fn hold_texts(&self, memory: &mut RequestMemory, bytes: usize) -> bool {
+        let bytes = bytes.saturating_mul(COPIES_OF_TEXTS);
+        memory.texts = self.gateway.requests.hold(&self.counted, bytes).ok();
+        memory.texts.is_some()
+    }
+
+    /// Takes so many bytes of memory in all for files. False: there is no room.
+    fn hold_attached(&self, memory: &mut RequestMemory, bytes: usize) -> bool {
+        if let Some(holding) = &mut memory.attached {
+            return holding.grow_to(bytes).is_ok();
+        }
+        memory.attached = self.gateway.requests.hold(&self.counted, bytes).ok();
+        memory.attached.is_some()
+    }
 }
 
 /// Whether hidden turns are put back into this request. A choice of no tools injects nothing, and still needs its history
 /// (docs/design/conversation.md#when-nothing-is-injected), unless the format refuses calls in a history without any declared tool.
-fn expands(fields: &RequestFields, (plan, injection): (&Plan, &Injection), format: Format) -> bool {
+fn expands(fields: &RequestFields, plan: &Plan, injection: &Injection, format: Format) -> bool {
     use knack_wire::request::ToolChoice;
     let closed_by_choice =
         fields.closed.is_some() || matches!(fields.tool_choice, ToolChoice::None | ToolChoice::Allowed);
