@@ -16,9 +16,10 @@ use tracing::info;
 
 use super::authorities::AuthorityPublisher;
 use super::cluster_state::ControllerState;
-use super::context::{Context, Memory};
+use super::context::Context;
 use super::error::ControllerError;
 use super::http::Phase;
+use super::memory::ReconcileMemory;
 use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::scope_watches::{Triggers, prepare};
@@ -109,7 +110,7 @@ fn new_context(
         changes: Arc::new(PendingChanges::default()),
         skill_triggers,
         runtime_triggers,
-        memory: Memory::default(),
+        memory: ReconcileMemory::default(),
         evaluations: runtime::Evaluations::default(),
         trust: Arc::new(SidecarTrust::default()),
         environments: ArcSwap::default(),

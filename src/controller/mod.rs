@@ -22,6 +22,7 @@ mod fixture;
 mod http;
 mod index;
 mod leader_tasks;
+mod memory;
 mod metrics;
 mod object_counts;
 mod other_releases;

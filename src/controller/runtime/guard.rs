@@ -91,7 +91,7 @@ async fn ensure_quota(
     scope: &Scope<'_>,
     namespace: &str,
 ) -> Result<Option<Verdict>, ControllerError> {
-    let lock = context.memory.quota_lock(namespace);
+    let lock = context.memory.quota_locks.of(namespace);
     let _locked = lock.lock().await;
     for _ in 1..QUOTA_ATTEMPTS {
         match write_quota(context, runtime, scope, namespace).await {

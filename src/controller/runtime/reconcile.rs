@@ -61,7 +61,7 @@ pub(in super::super) async fn reconcile(
 pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerError, context: Arc<Context>) -> Action {
     let uid = watched.uid().unwrap_or_default();
     // The fence is checked meanwhile, too.
-    let pause = context.memory.retry_after(&uid).min(FENCE_CHECK_INTERVAL);
+    let pause = context.memory.retries.retry_after(&uid).min(FENCE_CHECK_INTERVAL);
     warn!(runtime = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
 }
@@ -69,7 +69,7 @@ pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerE
 /// Says in a runtime's status that the API server fails for it, once that has happened several times in a row.
 async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &ControllerError) {
     let (uid, before) = (runtime.uid().unwrap_or_default(), own_part(runtime));
-    let Some(verdict) = refusal::repeated(error, context.memory.failures(&uid)) else {
+    let Some(verdict) = refusal::repeated(error, context.memory.retries.failures(&uid)) else {
         return;
     };
     let generation = runtime.metadata.generation;
@@ -80,7 +80,7 @@ async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &Contr
     match write(context, runtime, &before, &after).await {
         Ok(None) => {}
         Ok(Some(_)) => {
-            context.memory.remember_change(&uid, runtime.resource_version());
+            context.memory.writes.remember_change(&uid, runtime.resource_version());
             events::publish(&context.recorder, &runtime.object_ref(&()), &verdict).await;
         }
         Err(error) => {
@@ -91,7 +91,7 @@ async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &Contr
 
 /// A runtime is gone: the skills that name it are reconciled, and so are the runtimes that shared a quota with it.
 pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
-    context.memory.forget_fences(namespace);
+    context.memory.forget_namespace(namespace);
     context.evaluations.forget(&(namespace.to_owned(), name.to_owned()));
     context.changes.skills_of(namespace);
     for skill in context.cluster_state.skills() {
@@ -119,19 +119,21 @@ async fn reconcile_runtime(
     let uid = runtime.uid().unwrap_or_default();
     if context
         .memory
+        .writes
         .is_superseded(&uid, runtime.metadata.resource_version.as_deref())
     {
         return Ok(("superseded", Action::await_change()));
     }
     if context
         .memory
+        .writes
         .is_as_written(&uid, runtime.metadata.resource_version.as_deref())
-        && let Some((_, next_evaluation)) = context.memory.fence(runtime)
+        && let Some((_, next_evaluation)) = context.memory.fences.get(runtime)
     {
         return Ok(("unchanged", Action::requeue(next_evaluation)));
     }
     // Before the cluster state is read: what changes meanwhile asks for another reconcile.
-    let triggers = context.memory.triggers();
+    let triggers = context.memory.writes.triggers();
     let labels = context.cluster_state.namespace_labels();
     let environments = context.environments();
     let scope = context.scope(&labels, environments.as_deref(), &namespace, &name);
@@ -153,8 +155,8 @@ async fn reconcile_runtime(
     let written = write(context, runtime, &before, &after).await?;
     let changed = written.is_some();
     if let Some(version) = written {
-        context.memory.remember_change(&uid, runtime.resource_version());
-        context.memory.remember_written(&uid, version, triggers);
+        context.memory.writes.remember_change(&uid, runtime.resource_version());
+        context.memory.writes.remember_written(&uid, version, triggers);
     }
     if changed && transition(&before.conditions, &after.conditions) {
         info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "the state of a SkillRuntime changed");
@@ -166,7 +168,7 @@ async fn reconcile_runtime(
     if let Some((evaluation, at)) = found.kept {
         context.evaluations.keep(&(namespace, name), inputs, evaluation, at);
     }
-    context.memory.succeeded(&uid);
+    context.memory.retries.succeeded(&uid);
     Ok((
         if changed { "changed" } else { "unchanged" },
         Action::requeue(next_evaluation),
@@ -179,11 +181,11 @@ async fn guarded(
     runtime: &SkillRuntime,
     scope: &Scope<'_>,
 ) -> Result<(Option<Verdict>, Duration), ControllerError> {
-    if let Some(known) = context.memory.fence(runtime) {
+    if let Some(known) = context.memory.fences.get(runtime) {
         return Ok(known);
     }
     let verdict = guard::apply(context, runtime, scope).await?;
-    context.memory.remember_fence(runtime, verdict.clone());
+    context.memory.fences.remember(runtime, verdict.clone());
     Ok((verdict, FENCE_CHECK_INTERVAL))
 }
 
@@ -212,7 +214,7 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &E
         };
     }
     let at = Instant::now();
-    let is_edited = !context.memory.has_seen(runtime);
+    let is_edited = !context.memory.fences.has_seen(runtime);
     // After an edit of the runtime, also the skills that it selected before.
     let watched = if is_edited {
         context.cluster_state.skills()

@@ -55,7 +55,7 @@ pub(super) async fn add_chosen(
     });
     unmark(&mut status.earlier, &chosen, is_judged, is_complete);
     let numbers: Vec<u32> = chosen.iter().map(|version| version.number).collect();
-    context.memory.forget_unchosen(outline.uid(), &numbers);
+    context.memory.undelivered.forget_unchosen(outline.uid(), &numbers);
     for version in chosen {
         let is_there = |earlier: &EarlierRevision| earlier.upload_version == Some(version.number);
         if status.earlier.iter().any(is_there) {
@@ -63,7 +63,7 @@ pub(super) async fn add_chosen(
         }
         match made(context, watched, version).await? {
             Ok(revision) => {
-                context.memory.forget_undelivered(outline.uid(), version.number);
+                context.memory.undelivered.forget(outline.uid(), version.number);
                 // The same content and settings may be known as a revision before the newest one.
                 status.earlier.retain(|known| known.revision != revision.revision);
                 status.earlier.push(revision);
@@ -184,6 +184,7 @@ async fn report(context: &Context, outline: &Outline, version: &KeptVersion, mut
     // Every reconcile gets here, and the cause lasts until somebody corrects it.
     if !context
         .memory
+        .undelivered
         .first_report(outline.uid(), version.number, &verdict.message)
     {
         return;

@@ -61,6 +61,7 @@ pub(in super::super) async fn reconcile(
 pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerError, context: Arc<Context>) -> Action {
     let pause = context
         .memory
+        .retries
         .retry_after(&watched.meta().uid.clone().unwrap_or_default());
     tracing::warn!(skill = %watched.name_any(), namespace = watched.namespace(), %error, ?pause, "reconcile failed");
     Action::requeue(pause)
@@ -70,7 +71,7 @@ pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerErr
 async fn report_failure(context: &Context, watched: &Skill, error: &ControllerError) {
     let outline = Outline::of(watched);
     let (before, generation) = (outline.before(), watched.metadata.generation);
-    let Some(verdict) = refusal::repeated(error, context.memory.failures(outline.uid())) else {
+    let Some(verdict) = refusal::repeated(error, context.memory.retries.failures(outline.uid())) else {
         return;
     };
     if says(&before.conditions, CONDITION_RECONCILING, verdict.reason, generation) {
@@ -84,6 +85,7 @@ async fn report_failure(context: &Context, watched: &Skill, error: &ControllerEr
         Ok(StatusWrite::Changed) => {
             context
                 .memory
+                .writes
                 .remember_change(outline.uid(), watched.resource_version());
             events::publish(&context.recorder, &outline.reference(), &verdict).await;
         }
@@ -105,7 +107,7 @@ struct ReadOutcome {
 async fn reconcile_skill(context: &Context, watched: &Skill) -> Result<(&'static str, Action), ControllerError> {
     let uid = watched.uid().unwrap_or_default();
     let version = watched.resource_version();
-    if context.memory.is_superseded(&uid, version.as_deref()) {
+    if context.memory.writes.is_superseded(&uid, version.as_deref()) {
         return Ok(("superseded", Action::await_change()));
     }
     match read_content(context, watched).await? {
@@ -153,6 +155,7 @@ async fn conclude(
     if changed {
         context
             .memory
+            .writes
             .remember_change(outline.uid(), watched.resource_version());
     }
     if changed && transition(&before.conditions, &after.conditions) {
@@ -169,9 +172,12 @@ async fn conclude(
     }
     let outcome = if changed { "changed" } else { "unchanged" };
     if verdict.state == VerdictState::Retrying {
-        return Ok((outcome, Action::requeue(context.memory.retry_after(outline.uid()))));
+        return Ok((
+            outcome,
+            Action::requeue(context.memory.retries.retry_after(outline.uid())),
+        ));
     }
-    context.memory.succeeded(outline.uid());
+    context.memory.retries.succeeded(outline.uid());
     let is_taken = verdict.reason == Reason::NameConflict;
     Ok((outcome, Action::requeue(if is_taken { RETRY_MAX } else { RESYNC })))
 }
@@ -201,7 +207,7 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<ReadResult, 
     if let Some(message) = settled(context, watched) {
         return unchanged(Verdict::new(VerdictState::Ready, Reason::Delivered, message));
     }
-    if let Some(verdict) = context.memory.stalled(&watched.metadata) {
+    if let Some(verdict) = context.memory.retries.stalled(&watched.metadata) {
         return unchanged(verdict);
     }
     let _permit = if watched.spec.source.archive.is_some() {
@@ -232,7 +238,7 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<ReadResult, 
     // Nothing reports that a name is free again, so a conflict is never remembered.
     let is_lasting = verdict.state == VerdictState::Stalled && verdict.reason != Reason::NameConflict;
     if is_lasting && !is_of_config_maps {
-        context.memory.remember_stalled(outline.meta(), &verdict);
+        context.memory.retries.remember_stalled(outline.meta(), &verdict);
     }
     Ok(ReadResult::Read(Box::new(ReadOutcome {
         outline,
@@ -342,6 +348,7 @@ async fn announce(context: &Context, outline: &Outline, step: &str) -> Result<()
         // A Skill that waits asks again before its event comes.
         context
             .memory
+            .writes
             .remember_change(outline.uid(), outline.meta().resource_version.clone());
     }
     Ok(())

@@ -10,8 +10,9 @@ use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::super::conditions::{Verdict, VerdictState};
-use super::super::context::{Context, Versions};
+use super::super::context::Context;
 use super::super::error::ControllerError;
+use super::super::memory::Versions;
 use super::super::reason::Reason;
 use crate::sources::{Cause, Files, SourceError, archive, below, config_map_files, inline_files, uploaded_files};
 
@@ -121,7 +122,8 @@ async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) ->
     let versions = maps.iter().map(|map| (map.name_any(), map.resource_version()));
     context
         .memory
-        .remember_upload(&skill.uid().unwrap_or_default(), versions.collect());
+        .uploads
+        .remember(&skill.uid().unwrap_or_default(), versions.collect());
     Ok(files)
 }
 
@@ -151,7 +153,7 @@ async fn upload_maps(context: &Context, namespace: &str, source: &UploadSource) 
 /// Whether the ConfigMaps of an upload are those that were read last, byte for byte: each write gives them another version.
 pub(super) fn is_as_read(context: &Context, skill: &Skill, source: &UploadSource) -> bool {
     let namespace = skill.namespace().unwrap_or_default();
-    let Some(read) = context.memory.upload(&skill.uid().unwrap_or_default()) else {
+    let Some(read) = context.memory.uploads.get(&skill.uid().unwrap_or_default()) else {
         return false;
     };
     let watched = |name: &String| {
@@ -169,11 +171,11 @@ async fn from_archive(
 ) -> Result<Files, Unresolved> {
     // The key has the URL too, so that a tenant that may not fetch from it cannot get another tenant's cached copy.
     let key = format!("{} {}", source.url, source.digest);
-    let (bytes, _fetched) = if let Some(bytes) = context.memory.archive(&key) {
+    let (bytes, _fetched) = if let Some(bytes) = context.memory.archives.get(&key) {
         (bytes, None)
     } else {
         let fetched = context.fetcher.fetch(source).await?;
-        context.memory.keep_archive(&key, fetched.bytes.clone());
+        context.memory.archives.keep(&key, fetched.bytes.clone());
         (fetched.bytes.clone(), Some(fetched))
     };
     let Ok(own) = Arc::clone(&context.unpacking).acquire_owned().await else {
