@@ -11,6 +11,7 @@ pub mod builds;
 mod catalogs;
 pub mod certificates;
 pub mod cli;
+mod condition_value;
 pub mod controller;
 mod counted;
 pub mod dev;

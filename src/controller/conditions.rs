@@ -1,10 +1,11 @@
 //! Conditions as kstatus reads them. Pure.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use knack_vocabulary::{CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 
 use super::reason::Reason;
+use crate::condition_value::{ConditionStatus, ConditionValue};
 use crate::shortened::cut;
 
 /// Longest message: the field holds 32,768, a table row far less.
@@ -58,47 +59,35 @@ pub(super) fn conditions(
     now: Timestamp,
 ) -> Vec<Condition> {
     let ready = match verdict.state {
-        VerdictState::Ready => "True",
-        VerdictState::Progressing => "Unknown",
-        VerdictState::Retrying | VerdictState::Stalled => "False",
+        VerdictState::Ready => ConditionStatus::True,
+        VerdictState::Progressing => ConditionStatus::Unknown,
+        VerdictState::Retrying | VerdictState::Stalled => ConditionStatus::False,
     };
-    let make = |kind: &str, status: &str, reason: Reason, message: &str| {
-        condition(before, generation, now, (kind, status, reason, message))
+    // Whole seconds, as Kubernetes writes them.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let make = |kind: &str, status: ConditionStatus, reason: Reason, message: &str| {
+        let same = |condition: &&Condition| condition.type_ == kind && status.is_of(condition);
+        let value = ConditionValue::new(status, reason.as_str(), cut(message, MESSAGE_MAX));
+        value.into_condition(kind, Some(generation), before.iter().find(same), now)
     };
-    let mut made = vec![make(CONDITION_READY, ready, verdict.reason, &verdict.message)];
+    let of_verdict = |kind: &str, status| make(kind, status, verdict.reason, &verdict.message);
+    let mut made = vec![of_verdict(CONDITION_READY, ready)];
     match verdict.state {
         VerdictState::Ready => {}
         VerdictState::Progressing | VerdictState::Retrying => {
-            made.push(make(CONDITION_RECONCILING, "True", verdict.reason, &verdict.message));
+            made.push(of_verdict(CONDITION_RECONCILING, ConditionStatus::True));
         }
-        VerdictState::Stalled => made.push(make(CONDITION_STALLED, "True", verdict.reason, &verdict.message)),
+        VerdictState::Stalled => made.push(of_verdict(CONDITION_STALLED, ConditionStatus::True)),
     }
     if let Some(acceptance) = acceptance {
-        let status = if acceptance.accepted { "True" } else { "False" };
+        let status = if acceptance.accepted {
+            ConditionStatus::True
+        } else {
+            ConditionStatus::False
+        };
         made.push(make(CONDITION_ACCEPTED, status, acceptance.reason, &acceptance.message));
     }
     made
-}
-
-fn condition(
-    before: &[Condition],
-    generation: i64,
-    now: Timestamp,
-    (kind, status, reason, message): (&str, &str, Reason, &str),
-) -> Condition {
-    let same = before
-        .iter()
-        .find(|condition| condition.type_ == kind && condition.status == status);
-    // Whole seconds, as Kubernetes writes them.
-    let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    Condition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason: reason.as_str().to_owned(),
-        message: cut(message, MESSAGE_MAX),
-        observed_generation: Some(generation),
-        last_transition_time: same.map_or(Time(seconds), |condition| condition.last_transition_time.clone()),
-    }
 }
 
 /// Whether a condition of this type says a reason of this generation. Not its message: that of a call that failed has ports and numbers,

@@ -12,6 +12,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::reconciled::ReconcileOutcome;
+
 /// Seconds of a reconcile: one that changes nothing takes microseconds, one that fetches an archive seconds.
 const SECONDS: [f64; 12] = [
     0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0,
@@ -144,7 +146,8 @@ impl Metrics {
 
 impl Metrics {
     /// Counts a reconcile.
-    pub(super) fn reconciled(&self, kind: &'static str, outcome: &'static str, took: Duration) {
+    pub(super) fn reconciled(&self, kind: &'static str, outcome: ReconcileOutcome, took: Duration) {
+        let outcome = outcome.as_str();
         self.reconciles.get_or_create(&ReconcileLabels { kind, outcome }).inc();
         self.seconds
             .get_or_create(&KindLabel { kind })

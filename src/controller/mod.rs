@@ -32,6 +32,7 @@ mod process;
 #[cfg(test)]
 mod process_tests;
 mod reason;
+mod reconciled;
 mod refusal;
 mod runtime;
 mod scope_controllers;

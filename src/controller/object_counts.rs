@@ -8,6 +8,7 @@ use knack_vocabulary::{CONDITION_ISOLATED, CONDITION_READY, CONDITION_STALLED, K
 
 use super::cluster_state::decoded;
 use super::context::Context;
+use crate::condition_value::ConditionStatus;
 
 /// How often objects are counted: as often as a Prometheus asks, at a hundredth of a second for ten thousand skills.
 const COUNT_INTERVAL: Duration = Duration::from_secs(15);
@@ -43,7 +44,7 @@ pub(super) async fn run(context: Arc<Context>) {
         context.metrics.not_isolated(
             runtimes
                 .iter()
-                .filter(|one| is(one, CONDITION_ISOLATED, "False"))
+                .filter(|one| is(one, CONDITION_ISOLATED, ConditionStatus::False))
                 .count(),
         );
         tokio::time::sleep(COUNT_INTERVAL).await;
@@ -54,20 +55,20 @@ pub(super) async fn run(context: Arc<Context>) {
 fn counts<'a>(objects: impl Iterator<Item = &'a [Condition]>) -> [usize; STATES.len()] {
     let mut counts = [0; STATES.len()];
     for conditions in objects {
-        let state = if is(conditions, CONDITION_STALLED, "True") {
+        let state = if is(conditions, CONDITION_STALLED, ConditionStatus::True) {
             1
         } else {
-            usize::from(!is(conditions, CONDITION_READY, "True")) * 2
+            usize::from(!is(conditions, CONDITION_READY, ConditionStatus::True)) * 2
         };
         counts[state] += 1;
     }
     counts
 }
 
-fn is(conditions: &[Condition], kind: &str, status: &str) -> bool {
+fn is(conditions: &[Condition], kind: &str, status: ConditionStatus) -> bool {
     conditions
         .iter()
-        .any(|condition| condition.type_ == kind && condition.status == status)
+        .any(|condition| condition.type_ == kind && status.is_of(condition))
 }
 
 #[cfg(test)]

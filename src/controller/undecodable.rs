@@ -3,7 +3,6 @@
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::core::error_boundary::InvalidObject;
-use kube::runtime::controller::Action;
 use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +14,7 @@ use super::context::Context;
 use super::error::ControllerError;
 use super::events;
 use super::reason::Reason;
+use super::reconciled::{ReconcileOutcome, Reconciled};
 use super::skill::requested_at;
 use crate::status_write::Target;
 
@@ -26,7 +26,7 @@ pub(super) async fn report<K, S>(
     object: &DeserializeGuard<K>,
     invalid: &InvalidObject,
     own: fn(S) -> S,
-) -> Result<(&'static str, Action), ControllerError>
+) -> Result<Reconciled, ControllerError>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
     S: DeserializeOwned + Serialize,
@@ -43,7 +43,7 @@ where
     };
     // A watch reports what is wrong, and not where.
     let Some(stored) = context.status().stored::<K>(&target).await? else {
-        return Ok(("deleted", Action::await_change()));
+        return Ok(Reconciled::until_change(ReconcileOutcome::Deleted));
     };
     let is_other = stored.resource_version() != meta.resource_version;
     let stored = serde_json::to_value(stored).unwrap_or_default();
@@ -51,7 +51,7 @@ where
     let kept = serde_json::from_value::<S>(stored["status"].clone()).map(own);
     let kept = kept.and_then(serde_json::to_value).unwrap_or_default();
     let Some(trouble) = trouble::<K>(stored).or_else(|| (!is_other).then(|| invalid.error.clone())) else {
-        return Ok(("superseded", Action::await_change()));
+        return Ok(Reconciled::until_change(ReconcileOutcome::Superseded));
     };
     let verdict = Verdict::new(
         VerdictState::Stalled,
@@ -87,7 +87,7 @@ where
         }
         Err(error) => return Err(error),
     }
-    Ok(("invalid", Action::await_change()))
+    Ok(Reconciled::until_change(ReconcileOutcome::Invalid))
 }
 
 /// The field that does not fit, and why. `None`: all do.

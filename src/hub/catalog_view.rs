@@ -17,6 +17,7 @@ use kube::ResourceExt as _;
 
 use super::identity::reference;
 use super::summaries::Summary;
+use crate::condition_value::ConditionStatus;
 use crate::selection::{Audience, Reason, Rejection, Scope, select};
 
 /// A complete state of a catalog.
@@ -181,7 +182,7 @@ fn why_unserved(skill: &Skill, rejection: &Rejection) -> Option<String> {
             let ready = conditions.into_iter().find(|found| found.type_ == CONDITION_READY);
             match ready {
                 Some(ready) if ready.reason == REASON_INVALID_SKILL => format!("{}: {}", ready.reason, ready.message),
-                Some(ready) if ready.status == "False" => {
+                Some(ready) if ConditionStatus::False.is_of(ready) => {
                     format!("{}: see the condition Ready of the Skill", ready.reason)
                 }
                 _ => format!("{}: it has no content yet", reason.as_str()),

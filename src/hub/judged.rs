@@ -14,6 +14,7 @@ use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
 
 use super::fences::Fences;
+use crate::condition_value::is_true;
 use crate::fence::policy_name;
 use crate::jobs::PodResources;
 
@@ -76,7 +77,7 @@ pub(super) fn runtime_state(
     let Some(ready) = ready.filter(|_| observed >= 0) else {
         return stops(format!("{name} was not processed by the controller yet"));
     };
-    if ready.status != "True" {
+    if !is_true(ready) {
         return stops(format!("{name} is not ready: {}: {}", ready.reason, ready.message));
     }
     // The controller checks once a minute, and not at all while it is away.

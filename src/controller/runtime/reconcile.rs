@@ -20,6 +20,7 @@ use super::super::error::ControllerError;
 use super::super::events;
 use super::super::index::Name;
 use super::super::reason::{VerdictParts, verdict_parts};
+use super::super::reconciled::{ReconcileOutcome, Reconciled};
 use super::super::refusal;
 use super::super::settings::FENCE_CHECK_INTERVAL;
 use super::super::skill::packages_status;
@@ -39,7 +40,9 @@ pub(in super::super) async fn reconcile(
     context.cluster_state.ready().await;
     let started = Instant::now();
     let result = match &watched.0 {
-        Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
+        Ok(runtime) if runtime.metadata.deletion_timestamp.is_some() => {
+            Ok(Reconciled::until_change(ReconcileOutcome::Deleted))
+        }
         Ok(runtime) => {
             let done = reconcile_runtime(&context, runtime).await;
             if let Err(error) = &done {
@@ -49,11 +52,11 @@ pub(in super::super) async fn reconcile(
         }
         Err(invalid) => undecodable::report(&context, &*watched, invalid, own_members).await,
     };
-    let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
+    let outcome = result.as_ref().map_or(ReconcileOutcome::Error, |done| done.outcome);
     context
         .metrics
         .reconciled(KIND_SKILL_RUNTIME, outcome, started.elapsed());
-    result.map(|(_, action)| action)
+    result.map(|done| done.next)
 }
 
 /// The next step after the API server failed.
@@ -111,10 +114,7 @@ pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &
     }
 }
 
-async fn reconcile_runtime(
-    context: &Context,
-    runtime: &SkillRuntime,
-) -> Result<(&'static str, Action), ControllerError> {
+async fn reconcile_runtime(context: &Context, runtime: &SkillRuntime) -> Result<Reconciled, ControllerError> {
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     let uid = runtime.uid().unwrap_or_default();
     if context
@@ -122,7 +122,7 @@ async fn reconcile_runtime(
         .writes
         .is_superseded(&uid, runtime.metadata.resource_version.as_deref())
     {
-        return Ok(("superseded", Action::await_change()));
+        return Ok(Reconciled::until_change(ReconcileOutcome::Superseded));
     }
     if context
         .memory
@@ -130,7 +130,10 @@ async fn reconcile_runtime(
         .is_as_written(&uid, runtime.metadata.resource_version.as_deref())
         && let Some((_, next_evaluation)) = context.memory.fences.get(runtime)
     {
-        return Ok(("unchanged", Action::requeue(next_evaluation)));
+        return Ok(Reconciled::new(
+            ReconcileOutcome::Unchanged,
+            Action::requeue(next_evaluation),
+        ));
     }
     // Before the cluster state is read: what changes meanwhile asks for another reconcile.
     let triggers = context.memory.writes.triggers();
@@ -169,8 +172,8 @@ async fn reconcile_runtime(
         context.evaluations.keep(&(namespace, name), inputs, evaluation, at);
     }
     context.memory.retries.succeeded(&uid);
-    Ok((
-        if changed { "changed" } else { "unchanged" },
+    Ok(Reconciled::new(
+        ReconcileOutcome::of_write(changed),
         Action::requeue(next_evaluation),
     ))
 }

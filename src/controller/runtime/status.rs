@@ -14,6 +14,7 @@ use kube::ResourceExt as _;
 use super::super::conditions::{Verdict, VerdictState, conditions};
 use super::super::reason::Reason;
 use super::summary::Summary;
+use crate::condition_value::is_true;
 use crate::counted::counted;
 use crate::selection::{Scope, reaches, rules};
 use crate::shortened::cut;
@@ -216,7 +217,7 @@ pub(super) fn failing(runtime: &SkillRuntime, verdict: &Verdict, now: Timestamp)
     let mut status = own_part(runtime);
     let generation = runtime.metadata.generation.unwrap_or_default();
     let mut made = conditions(&status.conditions, generation, verdict, None, now);
-    let is_ready = |condition: &&Condition| condition.type_ == CONDITION_READY && condition.status == "True";
+    let is_ready = |condition: &&Condition| condition.type_ == CONDITION_READY && is_true(condition);
     if let Some(ready) = status.conditions.iter().find(is_ready) {
         made.retain(|condition| condition.type_ != CONDITION_READY);
         made.insert(0, ready.clone());

@@ -9,6 +9,8 @@ use knack_vocabulary::{
     ANNOTATION_INJECTION, ANNOTATION_RUNTIME, CONTAINER_SIDECAR, ENABLED, LABEL_INJECT, LABEL_ROLE, ROLE_SANDBOX,
 };
 
+use crate::condition_value::{ConditionStatus, ConditionValue};
+
 /// Pods that run, or will, as a field selector.
 pub(super) const ALIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
 /// Maximum number of pod names listed in the condition.
@@ -148,19 +150,19 @@ impl Tally {
         self.counts.get(&state).copied().unwrap_or(0)
     }
 
-    /// Status, reason and message of the condition. An older sidecar carries skills, so it makes nothing false.
-    pub(super) fn condition(&self) -> (&'static str, &'static str, String) {
+    /// What the condition says. An older sidecar carries skills, so it makes nothing false.
+    pub(super) fn condition(&self) -> ConditionValue {
         let all: usize = self.counts.values().sum();
         let worst = self.counts.keys().next().copied().unwrap_or(InjectionState::Injected);
         let count = self.count(worst);
         let (status, reason, begin) = match worst {
             InjectionState::Without => (
-                "False",
+                ConditionStatus::False,
                 "PodsWithoutSidecar",
                 format!("{count} of {all} pods that ask for the sidecar have none"),
             ),
             InjectionState::Refused => (
-                "False",
+                ConditionStatus::False,
                 "CallersNotAllowed",
                 format!(
                     "the hub refuses the sidecars of {count} of {all} pods; add the labels of their namespaces to \
@@ -168,17 +170,17 @@ impl Tally {
                 ),
             ),
             InjectionState::Untrusting => (
-                "False",
+                ConditionStatus::False,
                 "AuthoritiesNotShared",
                 format!("the sidecars of {count} of {all} pods do not trust the hub"),
             ),
             InjectionState::Partly => (
-                "False",
+                ConditionStatus::False,
                 "ApisNotRedirected",
                 format!("an API does not go through the sidecar in {count} of {all} pods"),
             ),
             InjectionState::Ignored => (
-                "False",
+                ConditionStatus::False,
                 "AnnotationIgnored",
                 format!(
                     "an annotation for the sidecar is ignored in {count} of {all} pods; correct it in the pod template, and restart \
@@ -186,7 +188,7 @@ impl Tally {
                 ),
             ),
             InjectionState::Stale => (
-                "True",
+                ConditionStatus::True,
                 "OlderSidecars",
                 format!(
                     "all {all} pods that ask have the sidecar, {count} of them with another image than this installation's; \
@@ -195,10 +197,11 @@ impl Tally {
             ),
             InjectionState::Injected => {
                 let text = format!("{all} of {all} pods that ask have the sidecar");
-                return ("True", "AllInjected", text);
+                return ConditionValue::new(ConditionStatus::True, "AllInjected", text);
             }
         };
-        (status, reason, format!("{begin}: {}", self.names(status == "False")))
+        let names = self.names(status == ConditionStatus::False);
+        ConditionValue::new(status, reason, format!("{begin}: {names}"))
     }
 
     /// The first pods with what is wrong, and how many more there are. Older sidecars have no names beside what is `worse`.
@@ -368,7 +371,12 @@ mod tests {
         for number in 0..15 {
             tally.add(&format!("z/p{number:02}"), InjectionState::Without, &"w".repeat(1_000));
         }
-        let (status, reason, message) = tally.condition();
+        let ConditionValue {
+            status,
+            reason,
+            message,
+        } = tally.condition();
+        let (status, reason) = (status.as_str(), &*reason);
         assert_eq!((status, reason), ("False", "PodsWithoutSidecar"));
         assert!(
             message.starts_with("15 of 17 pods that ask for the sidecar have none: z/p00 (www"),
@@ -416,7 +424,12 @@ mod tests {
             for state in states {
                 tally.add(&format!("n/{}", state.word()), *state, "why");
             }
-            let (status, reason, message) = tally.condition();
+            let ConditionValue {
+                status,
+                reason,
+                message,
+            } = tally.condition();
+            let (status, reason) = (status.as_str(), &*reason);
             assert_eq!(format!("{status} {reason} {message}"), expected, "{states:?}");
         }
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 use knack_api::SkillRuntime;
 use knack_hub_api::RuntimeName;
@@ -130,29 +129,19 @@ async fn condition(context: &Context, runtime: &SkillRuntime, tally: Option<&Tal
         .iter()
         .find(|condition| condition.type_ == CONDITION_PODS_INJECTED);
     let after = tally.map(Tally::condition);
-    let shown = before.map(|before| (before.status.as_str(), before.reason.as_str(), before.message.as_str()));
     // One of an earlier generation counts as none.
     let is_current = before.is_none_or(|before| before.observed_generation == runtime.metadata.generation);
-    if is_current
-        && shown
-            == after
-                .as_ref()
-                .map(|(status, reason, message)| (*status, *reason, message.as_str()))
-    {
+    let is_said = match (before, &after) {
+        (Some(before), Some(after)) => after.is_said_by(before),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    if is_current && is_said {
         return Ok(());
     }
     let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-    let made = after.map(|(status, reason, message)| Condition {
-        type_: CONDITION_PODS_INJECTED.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: runtime.metadata.generation,
-        // It moves only when the status flips.
-        last_transition_time: before
-            .filter(|before| before.status == status)
-            .map_or_else(|| Time(Timestamp::now()), |before| before.last_transition_time.clone()),
-    });
+    let generation = runtime.metadata.generation;
+    let made = after.map(|after| after.into_condition(CONDITION_PODS_INJECTED, generation, before, Timestamp::now()));
     let writer = Writer {
         client: &context.client,
         manager: FIELD_MANAGER_SIDECARS,

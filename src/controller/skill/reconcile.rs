@@ -19,6 +19,7 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
 use super::super::reason::Reason;
+use super::super::reconciled::{ReconcileOutcome, Reconciled};
 use super::super::refusal;
 use super::super::settings::{RESYNC, RETRY_MAX};
 use super::super::undecodable;
@@ -30,6 +31,7 @@ use super::prune::prune;
 use super::resolve::{ResolvedSource, Unresolved, is_as_read, resolve, verdict as source_verdict};
 use super::status::{self, content, delivered, requested_at, status, unreported, with_last_good};
 use super::verdicts::verdicts;
+use crate::condition_value::is_true;
 use crate::selection::candidates;
 
 /// Reconciles what a watch brought.
@@ -40,7 +42,9 @@ pub(in super::super) async fn reconcile(
     context.cluster_state.ready().await;
     let started = Instant::now();
     let result = match &watched.0 {
-        Ok(skill) if skill.metadata.deletion_timestamp.is_some() => Ok(("deleted", Action::await_change())),
+        Ok(skill) if skill.metadata.deletion_timestamp.is_some() => {
+            Ok(Reconciled::until_change(ReconcileOutcome::Deleted))
+        }
         Ok(skill) => {
             let done = reconcile_skill(&context, skill).await;
             if let Err(error) = &done {
@@ -51,9 +55,9 @@ pub(in super::super) async fn reconcile(
         // All of it is the controller's.
         Err(invalid) => undecodable::report(&context, &*watched, invalid, |status: SkillStatus| status).await,
     };
-    let outcome = result.as_ref().map_or("error", |(outcome, _)| *outcome);
+    let outcome = result.as_ref().map_or(ReconcileOutcome::Error, |done| done.outcome);
     context.metrics.reconciled(KIND_SKILL, outcome, started.elapsed());
-    result.map(|(_, action)| action)
+    result.map(|done| done.next)
 }
 
 /// The next step after the API server failed.
@@ -104,25 +108,21 @@ struct ReadOutcome {
     content: Option<SkillStatus>,
 }
 
-async fn reconcile_skill(context: &Context, watched: &Skill) -> Result<(&'static str, Action), ControllerError> {
+async fn reconcile_skill(context: &Context, watched: &Skill) -> Result<Reconciled, ControllerError> {
     let uid = watched.uid().unwrap_or_default();
     let version = watched.resource_version();
     if context.memory.writes.is_superseded(&uid, version.as_deref()) {
-        return Ok(("superseded", Action::await_change()));
+        return Ok(Reconciled::until_change(ReconcileOutcome::Superseded));
     }
     match read_content(context, watched).await? {
         ReadResult::Read(read) => conclude(context, *read, watched).await,
-        ReadResult::Gone => Ok(("deleted", Action::await_change())),
-        ReadResult::Retry(pause) => Ok(("waiting", Action::requeue(pause))),
+        ReadResult::Gone => Ok(Reconciled::until_change(ReconcileOutcome::Deleted)),
+        ReadResult::Retry(pause) => Ok(Reconciled::new(ReconcileOutcome::Waiting, Action::requeue(pause))),
     }
 }
 
 /// Reports what was read, and removes what nothing serves any more.
-async fn conclude(
-    context: &Context,
-    read: ReadOutcome,
-    watched: &Skill,
-) -> Result<(&'static str, Action), ControllerError> {
+async fn conclude(context: &Context, read: ReadOutcome, watched: &Skill) -> Result<Reconciled, ControllerError> {
     let outline = &*read.outline;
     let before = outline.before();
     let mut verdict = with_last_good(read.verdict, before);
@@ -170,16 +170,15 @@ async fn conclude(
         let keep = verdicts.history.unwrap_or(REVISION_HISTORY);
         prune(context, outline, &in_service, keep).await?;
     }
-    let outcome = if changed { "changed" } else { "unchanged" };
+    let outcome = ReconcileOutcome::of_write(changed);
     if verdict.state == VerdictState::Retrying {
-        return Ok((
-            outcome,
-            Action::requeue(context.memory.retries.retry_after(outline.uid())),
-        ));
+        let pause = context.memory.retries.retry_after(outline.uid());
+        return Ok(Reconciled::new(outcome, Action::requeue(pause)));
     }
     context.memory.retries.succeeded(outline.uid());
     let is_taken = verdict.reason == Reason::NameConflict;
-    Ok((outcome, Action::requeue(if is_taken { RETRY_MAX } else { RESYNC })))
+    let pause = if is_taken { RETRY_MAX } else { RESYNC };
+    Ok(Reconciled::new(outcome, Action::requeue(pause)))
 }
 
 /// The outcome of [`read_content`].
@@ -297,7 +296,7 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
     let same_object = status.observed_generation == skill.metadata.generation
         && status.last_handled_reconcile_at == requested_at(&skill.metadata)
         && status.judged_by.as_deref() == Some(JUDGE)
-        && ready.status == "True"
+        && is_true(ready)
         && ready.reason == Reason::Delivered.as_str();
     // A ConfigMap may have changed without the skill; archives are pinned by their digest.
     let source = &skill.spec.source;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use knack_api::SkillRuntime;
 use knack_api::runtime_status::IsolationStatus;
@@ -24,8 +24,11 @@ pub(in crate::jobs) async fn publish(launcher: &Launcher, resolved: &ArcSwap<Res
     let mut changes = launcher.gate.listen();
     while changes.changed().await.is_ok() {
         let (found, resolved) = (launcher.gate.isolation(), resolved.load_full());
-        let (isolated, reason, message) = found.condition();
-        tracing::info!(runtime = %resolved.reference(), isolated, reason, message, "isolation checked");
+        let said = found.condition();
+        tracing::info!(
+            runtime = %resolved.reference(), isolated = said.status.as_str(), reason = said.reason, message = said.message,
+            "isolation checked"
+        );
         match write(launcher, &resolved, &found).await {
             Ok(true) => {}
             Ok(false) => changes.mark_changed(),
@@ -49,20 +52,12 @@ async fn write(launcher: &Launcher, resolved: &ResolvedRuntime, found: &Isolatio
     let Some(current) = writer.stored::<SkillRuntime>(&target).await? else {
         return Ok(false);
     };
-    let (status, reason, message) = found.condition();
-    let before = condition_of(&current, CONDITION_ISOLATED).filter(|condition| condition.status == status);
-    let now = Time(Timestamp::now());
+    let before = condition_of(&current, CONDITION_ISOLATED);
     let known = current.data.pointer("/status/isolation/checkedAt").cloned();
     let known = known.and_then(|at| serde_json::from_value::<Time>(at).ok());
-    let condition = Condition {
-        type_: CONDITION_ISOLATED.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: current.metadata.generation,
-        // It moves only when the status flips.
-        last_transition_time: before.map_or(now, |condition| condition.last_transition_time),
-    };
+    let generation = current.metadata.generation;
+    let said = found.condition();
+    let condition = said.into_condition(CONDITION_ISOLATED, generation, before.as_ref(), Timestamp::now());
     let isolation = IsolationStatus {
         runner: found.runner,
         cni: found.nodes.enforces(),

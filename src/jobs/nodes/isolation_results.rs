@@ -4,6 +4,7 @@ use k8s_openapi::jiff::Timestamp;
 use knack_execution::Missing;
 
 use super::probe_results::Counts;
+use crate::condition_value::{ConditionStatus, ConditionValue};
 
 /// Nodes named in the condition's message: enough to begin with, short enough to read.
 const NAMED: usize = 5;
@@ -47,19 +48,19 @@ impl Isolation {
         })
     }
 
-    /// Status, reason and message of the condition `Isolated`.
-    pub(in crate::jobs) fn condition(&self) -> (&'static str, &'static str, String) {
+    /// What the condition `Isolated` says.
+    pub(in crate::jobs) fn condition(&self) -> ConditionValue {
         let (nodes, all) = (&self.nodes, self.nodes.nodes());
         let of = |count: usize| format!("on {count} of {all} nodes");
         let (status, reason, message) = match (self.runner, nodes.open.len(), nodes.late.len()) {
             (Some(false), ..) => (
-                "False",
+                ConditionStatus::False,
                 "RunnerLockOpen",
                 "a run could open a socket: the runner's own lock does not hold; use a sandbox image of this release"
                     .to_owned(),
             ),
             (_, open @ 1.., _) => (
-                "False",
+                ConditionStatus::False,
                 "PolicyNotEnforced",
                 format!(
                     "the network plugin lets sandbox pods reach the network {}; there only the runner's own lock keeps runs from the network",
@@ -67,7 +68,7 @@ impl Isolation {
                 ),
             ),
             (_, 0, late @ 1..) => (
-                "False",
+                ConditionStatus::False,
                 "PolicyLate",
                 format!(
                     "the network plugin lets sandbox pods reach the network in their first seconds {}; with enforcement \
@@ -76,7 +77,7 @@ impl Isolation {
                 ),
             ),
             (Some(true), 0, 0) if nodes.isolated > 0 => (
-                "True",
+                ConditionStatus::True,
                 "Verified",
                 format!(
                     "the network plugin enforces policies {} and the runner's own lock holds",
@@ -84,7 +85,7 @@ impl Isolation {
                 ),
             ),
             _ => (
-                "Unknown",
+                ConditionStatus::Unknown,
                 "NotVerified",
                 "isolation could not be verified yet".to_owned(),
             ),
@@ -96,7 +97,7 @@ impl Isolation {
         ]
         .map(|(what, names)| with_nodes(what, names))
         .concat();
-        (status, reason, format!("{message}{named}"))
+        ConditionValue::new(status, reason, format!("{message}{named}"))
     }
 }
 
@@ -196,9 +197,13 @@ mod tests {
                 runner,
                 checked: None,
             };
-            let (found_status, found_reason, message) = isolation.condition();
-            assert_eq!((found_status, found_reason), (status, reason), "{isolation:?}");
-            assert!(message.contains(says), "{message}");
+            let found = isolation.condition();
+            assert_eq!(
+                (found.status.as_str(), &*found.reason),
+                (status, reason),
+                "{isolation:?}"
+            );
+            assert!(found.message.contains(says), "{}", found.message);
         }
     }
 

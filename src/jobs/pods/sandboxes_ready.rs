@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use knack_api::SkillRuntime;
 use knack_api::runtime_status::UnpulledEnvironment;
@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use crate::api_call::CallError;
+use crate::condition_value::{ConditionStatus, ConditionValue};
 use crate::jobs::cluster::Cluster;
 use crate::jobs::resolved_runtime::ResolvedRuntime;
 use crate::status_write::{Writer, condition_of};
@@ -96,13 +97,14 @@ impl StartReports {
 }
 
 impl LastStart {
-    /// Status, reason and message; `None`: nothing is known.
-    fn condition(&self) -> Option<(&'static str, &str, &str)> {
-        match self {
-            Self::Unknown => None,
-            Self::Succeeded => Some(("True", "Started", "the last sandbox became ready")),
-            Self::Failing(failure) => Some(("False", word(&failure.reason), &failure.message)),
-        }
+    /// What the condition says; `None`: nothing is known.
+    fn condition(&self) -> Option<ConditionValue> {
+        let (status, reason, message) = match self {
+            Self::Unknown => return None,
+            Self::Succeeded => (ConditionStatus::True, "Started", "the last sandbox became ready"),
+            Self::Failing(failure) => (ConditionStatus::False, word(&failure.reason), &*failure.message),
+        };
+        Some(ConditionValue::new(status, reason, message))
     }
 }
 
@@ -136,7 +138,7 @@ pub(in crate::jobs) async fn watch(cluster: Cluster, resolved: Arc<ArcSwap<Resol
 
 /// `Ok(false)`: the runtime is another one or another version by now.
 async fn write(cluster: &Cluster, resolved: &ResolvedRuntime, known: &StartState) -> Result<bool, CallError> {
-    let Some((status, reason, message)) = known.start.condition() else {
+    let Some(said) = known.start.condition() else {
         return Ok(true);
     };
     let writer = Writer {
@@ -149,23 +151,15 @@ async fn write(cluster: &Cluster, resolved: &ResolvedRuntime, known: &StartState
         return Ok(false);
     };
     let before = condition_of(&current, CONDITION_SANDBOXES_READY);
-    if before.as_ref().is_some_and(|before| {
-        (before.status.as_str(), before.reason.as_str(), before.message.as_str()) == (status, reason, message)
-            && before.observed_generation == current.metadata.generation
-    }) && current.data["status"]["unpulledEnvironment"] == json!(known.unpulled)
+    if before
+        .as_ref()
+        .is_some_and(|before| said.is_said_by(before) && before.observed_generation == current.metadata.generation)
+        && current.data["status"]["unpulledEnvironment"] == json!(known.unpulled)
     {
         return Ok(true);
     }
-    let since = before.filter(|before| before.status == status);
-    let condition = Condition {
-        type_: CONDITION_SANDBOXES_READY.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-        observed_generation: current.metadata.generation,
-        // It moves only when the status flips.
-        last_transition_time: since.map_or_else(|| Time(Timestamp::now()), |since| since.last_transition_time),
-    };
+    let generation = current.metadata.generation;
+    let condition = said.into_condition(CONDITION_SANDBOXES_READY, generation, before.as_ref(), Timestamp::now());
     let mut status = json!({"conditions": [condition]});
     if let Some(unpulled) = &known.unpulled {
         status["unpulledEnvironment"] = json!(unpulled);
@@ -192,10 +186,12 @@ mod tests {
             ("no word", "StartFailed"),
         ] {
             starts.failed(&failure(ClusterFailureKind::ImagePullFailed, reason, "why", false));
-            assert_eq!(starts.0.borrow().start.condition(), Some(("False", expected, "why")));
+            let said = ConditionValue::new(ConditionStatus::False, expected, "why");
+            assert_eq!(starts.0.borrow().start.condition(), Some(said));
         }
         starts.succeeded("i");
-        assert_eq!(starts.0.borrow().start.condition().unwrap().0, "True");
+        let said = starts.0.borrow().start.condition().unwrap();
+        assert_eq!(said.status.as_str(), "True");
     }
 
     #[test]
