@@ -64,7 +64,7 @@ impl Installation {
     pub(crate) async fn try_call(&self) -> Answer {
         let body = Bytes::from(serde_json::to_vec(&self.post()).expect("plain data"));
         let begun = Instant::now();
-        let mut lines = match self.hub.post_stream(None, "/v1/executions", body).await {
+        let mut lines = match self.hub.hub().post_stream("/v1/executions", body).await {
             Ok(lines) => lines,
             Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::TooManyRequests => {
                 return Answer::Refused(begun.elapsed());

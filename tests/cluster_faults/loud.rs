@@ -70,7 +70,7 @@ fn stopped_readers_and_forty_megabytes_harm_no_other_run() {
             for _ in 0..READERS {
                 let mut post = installation.post(&skill, &fresh_id().to_string(), &["python3", "-c", &program]);
                 post["live"] = json!(true);
-                let stream = client.post_stream(None, "/v1/executions", post.to_string().into());
+                let stream = client.hub().post_stream("/v1/executions", post.to_string().into());
                 unread.push(stream.await.unwrap());
             }
             // Forty megabytes from one program: what is over its limit is not kept, and it is ended.

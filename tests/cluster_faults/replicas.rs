@@ -126,7 +126,8 @@ async fn refusal(client: &HubClient, post: &Value) -> HubRefusal {
     let refused = async {
         loop {
             match client
-                .post_stream(None, "/v1/executions", post.to_string().into())
+                .hub()
+                .post_stream("/v1/executions", post.to_string().into())
                 .await
             {
                 Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotOwner => return refusal,

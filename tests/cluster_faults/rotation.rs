@@ -84,7 +84,7 @@ async fn until_replaced(calls: &Calls, url: &str, last: &Path, token: &str) {
     loop {
         assert_eq!(calls.text(calls.sleeper(0.0, "again")).await, Ok("again\n".to_owned()));
         // A fresh client each time: an open connection would keep the certificate that it has seen.
-        match client(url, last, token).get::<Version>("/v1/version").await {
+        match client(url, last, token).hub().get::<Version>("/v1/version").await {
             Ok(_) => assert!(begun.elapsed() < REPLACED_WITHIN, "the hub goes on with the old one"),
             Err(HubError::Unreachable(why) | HubError::Broken(why)) => {
                 println!("who trusts the last authority only, after {:?}: {why}", begun.elapsed());
@@ -226,7 +226,7 @@ fn a_certificate_is_replaced_under_its_gateways() {
         let gateway = client(&url, &authorities, &token);
         let hub = installation.replica("hub-rotated", port);
         let begun = Instant::now();
-        while gateway.get::<Version>("/v1/version").await.is_err() {
+        while gateway.hub().get::<Version>("/v1/version").await.is_err() {
             assert!(
                 begun.elapsed() < SOON,
                 "the hub serves the old certificate: {}",
@@ -244,6 +244,7 @@ fn a_certificate_is_replaced_under_its_gateways() {
         let calls = Calls::new(&installation, gateway.clone()).await;
         let load = Load::start(&installation, &url, &authorities).await;
         let mut catalog = gateway
+            .hub()
             .watch(&format!("{}&watch=true", installation.catalog()))
             .await
             .unwrap();
@@ -268,7 +269,7 @@ fn a_certificate_is_replaced_under_its_gateways() {
         std::fs::write(&only_last, &last).unwrap();
         until_replaced(&calls, &url, &only_last, &token).await;
         let fresh = client(&url, &authorities, &token);
-        let version = patiently(async || fresh.get::<Version>("/v1/version").await).await;
+        let version = patiently(async || fresh.hub().get::<Version>("/v1/version").await).await;
         assert!(version.is_ok(), "{version:?}");
 
         // An hour later the last authority is forgotten.

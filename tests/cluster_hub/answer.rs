@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 pub(crate) async fn posted(client: &HubClient, body: impl Into<Bytes>) -> Result<LineReader, HubRefusal> {
     let (body, begun) = (body.into(), Instant::now());
     loop {
-        match client.post_stream(None, "/v1/executions", body.clone()).await {
+        match client.hub().post_stream("/v1/executions", body.clone()).await {
             Ok(lines) => return Ok(lines),
             Err(HubError::Refused(refusal)) => return Err(refusal),
             Err(error) => assert!(error.is_transient() && begun.elapsed() < SOON, "{error:?}"),
@@ -28,7 +28,7 @@ pub(crate) async fn posted(client: &HubClient, body: impl Into<Bytes>) -> Result
 /// The answer of a run that must be accepted: a hub, or an API server, that is busy is asked again.
 pub(crate) async fn accepted(client: &HubClient, body: impl Into<Bytes>) -> LineReader {
     let body = body.into();
-    let asked = patiently(async || client.post_stream(None, "/v1/executions", body.clone()).await);
+    let asked = patiently(async || client.hub().post_stream("/v1/executions", body.clone()).await);
     asked.await.unwrap()
 }
 

@@ -90,7 +90,7 @@ fn a_hub_that_ends_cuts_no_stream() {
             post.to_string()
         };
         let watched = format!("{}&watch=true", installation.catalog());
-        let catalog = patiently(async || client.watch(&watched).await).await.unwrap();
+        let catalog = patiently(async || client.hub().watch(&watched).await).await.unwrap();
         let long = post(&format!(
             "import time; print('begun', flush=True); time.sleep({RUN_SECONDS}); print('whole')"
         ));

@@ -201,6 +201,7 @@ fn upstream(mock: &MockServer) -> Vec<(Vec<String>, String)> {
 /// What the hub announces to a caller, and the secret that it sends.
 async fn kept(installation: &Installation, hub: &HubClient) -> Result<(KeptKey, Vec<KeptValue>), HubError> {
     let mut lines = hub
+        .hub()
         .watch(&format!("/v1/kept?runtime={}", installation.runtime()))
         .await?;
     let (mut secret, mut values) = (None, Vec::new());
@@ -296,7 +297,8 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             assert_ne!(secret, other_secret);
             for value in &values {
                 let path = kept_path(value.client, value.keys[0], &installation.runtime());
-                let read = async |caller: &HubClient| patiently(async || caller.get_bytes(&path, 1 << 20).await).await;
+                let read =
+                    async |caller: &HubClient| patiently(async || caller.hub().get_bytes(&path, 1 << 20).await).await;
                 let sealed = read(&hub).await.unwrap();
                 assert!(
                     memchr::memmem::find(&sealed, b"replica").is_none(),

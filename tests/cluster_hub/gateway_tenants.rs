@@ -137,7 +137,7 @@ impl Client {
 }
 
 async fn names(client: &HubClient, catalog: &str) -> Result<Vec<String>, HubError> {
-    let mut lines = patiently(async || client.watch(catalog).await).await?;
+    let mut lines = patiently(async || client.hub().watch(catalog).await).await?;
     let mut names = Vec::new();
     while let Some(line) = lines.next_value::<CatalogLine>().await? {
         if let CatalogLine::Skill(skill) = line {
@@ -252,7 +252,7 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
                 (shared.clone(), false),
             ] {
                 let index = format!("/v1/content/{}?runtime={}", of_b.digest, installation.runtime());
-                let found = patiently(async || client.get::<ContentIndex>(&index).await).await;
+                let found = patiently(async || client.hub().get::<ContentIndex>(&index).await).await;
                 assert_eq!(found.is_ok(), taken);
                 let post = installation.post(
                     &of_b,
@@ -261,7 +261,7 @@ fn asking_for_a_client_takes_a_right_and_shows_what_the_client_sees() {
                 );
                 if taken {
                     let post = bytes::Bytes::from(post.to_string());
-                    let answer = patiently(async || client.post_stream(None, "/v1/executions", post.clone()).await);
+                    let answer = patiently(async || client.hub().post_stream("/v1/executions", post.clone()).await);
                     answer.await.unwrap();
                 } else {
                     assert_eq!(refused(&client, post.to_string()).await.code, RefusalCode::NotFound);
@@ -379,7 +379,7 @@ async fn post_for(
     client: &str,
 ) -> Result<LineReader, HubError> {
     let body = bytes::Bytes::from(post_of(installation, skill, client).to_string());
-    patiently(async || caller.post_stream(None, "/v1/executions", body.clone()).await).await
+    patiently(async || caller.hub().post_stream("/v1/executions", body.clone()).await).await
 }
 
 /// A caller that may not act for others has one share of the queue, whatever clients it names; one that may has theirs.

@@ -34,7 +34,7 @@ async fn soon<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
 
 /// `sandbox.maxTimeoutSeconds` of the runtime as the hub has it now: its catalog has a spec before anybody has judged it.
 async fn highest_limit(installation: &Installation, client: &HubClient) -> Option<u64> {
-    let mut lines = patiently(async || client.watch(&installation.catalog()).await)
+    let mut lines = patiently(async || client.hub().watch(&installation.catalog()).await)
         .await
         .unwrap();
     while let Some(line) = lines.next_value::<CatalogLine>().await.unwrap() {

@@ -47,7 +47,7 @@ async fn all_serve(installation: &Installation, client: &HubClient, names: &[Str
             installation.run.name()
         );
         loop {
-            match client.get::<ExecutionState>(&path).await {
+            match client.hub().get::<ExecutionState>(&path).await {
                 Err(HubError::Refused(refusal)) if refusal.code == RefusalCode::NotFound => break,
                 Err(HubError::Refused(_)) => {}
                 Err(error) if error.is_transient() => {}

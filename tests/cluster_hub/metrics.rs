@@ -147,7 +147,7 @@ fn what_alerts_and_the_dashboard_ask_for_is_there() {
 async fn reported(client: &HubClient, path: &str, post: &UsesPost) -> Result<(), HubError> {
     let begun = Instant::now();
     loop {
-        match client.post_report(path, post).await {
+        match client.hub().post_report(path, post).await {
             Err(error @ (HubError::Refused(_) | HubError::Unreachable(_)))
                 if error.is_transient() && begun.elapsed() < SOON =>
             {

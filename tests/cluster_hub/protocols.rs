@@ -56,7 +56,7 @@ async fn told(
     let mut stated = range.max;
     loop {
         let body = bytes::Bytes::from(post(installation, skill, stated).to_string());
-        let posted = patiently(async || client.post_stream(None, "/v1/executions", body.clone()).await).await;
+        let posted = patiently(async || client.hub().post_stream("/v1/executions", body.clone()).await).await;
         let refused = match posted {
             Ok(mut lines) => return Ok(printed(&mut lines).await),
             Err(HubError::Refused(refusal)) => refusal,
@@ -73,7 +73,7 @@ async fn told(
 
 /// Whether a gateway that speaks `range` follows the catalog, by the hub's greeting.
 async fn follows(installation: &Installation, client: &HubClient, range: ProtocolRange) -> bool {
-    let mut lines = patiently(async || client.watch(&installation.catalog()).await)
+    let mut lines = patiently(async || client.hub().watch(&installation.catalog()).await)
         .await
         .unwrap();
     let Some(CatalogLine::Hello(hello)) = lines.next_value::<CatalogLine>().await.unwrap() else {

@@ -143,8 +143,8 @@ fn bad_requests_are_refused_by_name() {
             (old, RefusalCode::Gone),
         ] {
             let path = format!("/v1/executions/{id}?runtime={}", installation.runtime());
-            let read = patiently(async || client.get::<ExecutionState>(&path).await).await;
-            let deleted = patiently(async || client.delete(None, &path).await).await;
+            let read = patiently(async || client.hub().get::<ExecutionState>(&path).await).await;
+            let deleted = patiently(async || client.hub().delete(&path).await).await;
             for answer in [read.map(|_| ()), deleted] {
                 match answer {
                     Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, code, "{id}: {refusal}"),

@@ -17,7 +17,7 @@ const RESTARTS: usize = 3;
 
 /// The digests of a catalog; the error of a hub that is not there, or has no catalog yet.
 async fn catalog(installation: &Installation, client: &HubClient) -> Result<BTreeSet<String>, HubError> {
-    let mut lines = client.watch(&installation.catalog()).await?;
+    let mut lines = client.hub().watch(&installation.catalog()).await?;
     let mut digests = BTreeSet::new();
     while let Some(line) = lines.next_value::<CatalogLine>().await? {
         if let CatalogLine::Skill(skill) = line {
@@ -31,7 +31,7 @@ async fn catalog(installation: &Installation, client: &HubClient) -> Result<BTre
 async fn content(installation: &Installation, client: &HubClient, digest: &str) {
     let path = format!("/v1/content/{digest}?runtime={}", installation.runtime());
     loop {
-        match client.get::<ContentIndex>(&path).await {
+        match client.hub().get::<ContentIndex>(&path).await {
             Ok(index) => return assert_eq!(index.digest, digest),
             Err(HubError::Refused(HubRefusal { code, message, .. })) => {
                 assert_eq!(code, RefusalCode::Unavailable, "{message}");

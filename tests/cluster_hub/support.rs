@@ -326,7 +326,7 @@ impl Installation {
         let client = self.hub_client_at(url, &self.token(&self.run, "default", "knack").await);
         tokio::time::timeout(SOON, async {
             // This caller may have no right to the runtime; a hub that says so has read its lists.
-            while let Err(error) = client.watch(&self.catalog()).await
+            while let Err(error) = client.hub().watch(&self.catalog()).await
                 && error.is_transient()
             {
                 meanwhile();
@@ -418,7 +418,7 @@ impl Installation {
     /// Waits until a Skill is served to a caller, by the stream's own word.
     pub(crate) async fn served(&self, client: &HubClient, name: &str) -> SkillLine {
         let path = format!("{}&watch=true", self.catalog());
-        let mut lines = patiently(async || client.watch(&path).await).await.unwrap();
+        let mut lines = patiently(async || client.hub().watch(&path).await).await.unwrap();
         let line = tokio::time::timeout(SOON, next_skill(&mut lines, |skill| skill.name == name)).await;
         cluster_support::progress(format!("{name} is served"));
         line.unwrap_or_else(|_| panic!("{name} is served"))
@@ -426,7 +426,9 @@ impl Installation {
 
     /// Names in a caller's catalog.
     pub(crate) async fn names(&self, client: &HubClient) -> Vec<String> {
-        let mut lines = patiently(async || client.watch(&self.catalog()).await).await.unwrap();
+        let mut lines = patiently(async || client.hub().watch(&self.catalog()).await)
+            .await
+            .unwrap();
         let mut names = Vec::new();
         while let Some(line) = lines.next_value::<CatalogLine>().await.unwrap() {
             if let CatalogLine::Skill(skill) = line {
@@ -570,7 +572,7 @@ pub(crate) fn code<T: std::fmt::Debug>(answer: Result<T, HubError>) -> RefusalCo
 /// The refusal of a run that is posted: a status, or where the hub needs longer to refuse it (the head does not wait), a frame.
 pub(crate) async fn refused(client: &HubClient, body: String) -> HubRefusal {
     let body = bytes::Bytes::from(body);
-    let posted = patiently(async || client.post_stream(None, "/v1/executions", body.clone()).await);
+    let posted = patiently(async || client.hub().post_stream("/v1/executions", body.clone()).await);
     let mut frames = match posted.await {
         Ok(frames) => frames,
         Err(HubError::Refused(refusal)) => return refusal,

@@ -38,7 +38,8 @@ async fn answer(
     );
     let post = installation.post(skill, &id.to_string(), &["python3", "-c", &program]);
     let mut lines = client
-        .post_stream(None, "/v1/executions", post.to_string().into())
+        .hub()
+        .post_stream("/v1/executions", post.to_string().into())
         .await?;
     let mut file_bytes = 0;
     while let Some(frame) = lines.next_value::<ExecutionFrame>().await? {

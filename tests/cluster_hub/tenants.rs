@@ -34,8 +34,9 @@ fn a_tenant_sees_nothing_of_another() {
         let runtime = installation.runtime();
         let index = format!("/v1/content/{}?runtime={runtime}", of_a.digest);
         let file = format!("/v1/content/{}/scripts/run.py?runtime={runtime}", of_a.digest);
-        let index_of = async |client: &HubClient| patiently(async || client.get::<ContentIndex>(&index).await).await;
-        let file_of = async |client: &HubClient| patiently(async || client.get_bytes(&file, 1 << 20).await).await;
+        let index_of =
+            async |client: &HubClient| patiently(async || client.hub().get::<ContentIndex>(&index).await).await;
+        let file_of = async |client: &HubClient| patiently(async || client.hub().get_bytes(&file, 1 << 20).await).await;
         assert_eq!(index_of(&a).await.unwrap().files.len(), 2);
         assert_eq!(&file_of(&a).await.unwrap()[..], b"print('a')");
         assert_eq!(code(index_of(&b).await), RefusalCode::NotFound);
@@ -53,23 +54,23 @@ fn a_tenant_sees_nothing_of_another() {
         let id = fresh_id().to_string();
         let words = ["python3", "-c", "import time; time.sleep(8); print('of a')"];
         let post = installation.post(&of_a, &id, &words);
-        let mut running = patiently(async || a.post_stream(None, "/v1/executions", post.to_string().into()).await)
+        let mut running = patiently(async || a.hub().post_stream("/v1/executions", post.to_string().into()).await)
             .await
             .unwrap();
         let path = format!("/v1/executions/{id}?runtime={runtime}");
         // The head of its answer comes after half a second at most, also where the hub has not placed it yet.
         let known = async {
-            while a.get::<ExecutionState>(&path).await.is_err() {
+            while a.hub().get::<ExecutionState>(&path).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
         tokio::time::timeout(SOON, known).await.expect("its owner reads it");
-        let read = patiently(async || b.get::<ExecutionState>(&path).await).await;
+        let read = patiently(async || b.hub().get::<ExecutionState>(&path).await).await;
         assert_eq!(code(read), RefusalCode::NotFound);
-        let deleted = patiently(async || b.delete(None, &path).await).await;
+        let deleted = patiently(async || b.hub().delete(&path).await).await;
         assert_eq!(code(deleted), RefusalCode::NotFound);
         let same_id = installation.post(&of_b, &id, &["python3", "-c", "print('of b')"]);
-        let mut repeated = patiently(async || b.post_stream(None, "/v1/executions", same_id.to_string().into()).await)
+        let mut repeated = patiently(async || b.hub().post_stream("/v1/executions", same_id.to_string().into()).await)
             .await
             .unwrap();
         assert_eq!(stdout(&mut repeated).await, "of b\n");

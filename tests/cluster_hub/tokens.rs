@@ -33,7 +33,7 @@ fn forged(token: &str, change: impl Fn(&mut Value)) -> String {
 
 async fn refusal(installation: &Installation, token: &str) -> (RefusalCode, String) {
     let client = installation.hub_client(token);
-    match patiently(async || client.get::<Version>("/v1/version").await).await {
+    match patiently(async || client.hub().get::<Version>("/v1/version").await).await {
         Err(HubError::Refused(refusal)) => (refusal.code, refusal.message),
         other => panic!("{other:?}"),
     }
@@ -72,7 +72,7 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
             let tenant = installation.tenants[0].name().to_owned();
             let good = installation.token(&tenant, "default", "knack").await;
             let genuine = installation.hub_client(&good);
-            let version = patiently(async || genuine.get::<Version>("/v1/version").await).await;
+            let version = patiently(async || genuine.hub().get::<Version>("/v1/version").await).await;
             assert!(version.is_ok(), "{version:?}");
 
             let accounts: Api<ServiceAccount> = Api::namespaced(installation.client.clone(), &tenant);

@@ -171,7 +171,8 @@ impl RemoteExecutor {
         let owner = owner.as_ref().map(|owner| owner.as_str());
         let mut lines = self
             .client
-            .post_traced(owner, "/v1/executions", body, request.trace)
+            .at(owner)
+            .post_traced("/v1/executions", body, request.trace)
             .await?;
         let result = read(&mut lines, request.id, shown).await;
         lines.finish();
@@ -348,7 +349,7 @@ where
 /// Ends an execution. Errors: it is not known, or nobody took it in time.
 async fn delete(client: &HubClient, owner: Option<Arc<String>>, path: &str) -> Result<(), HubError> {
     at_owner(owner, DELETE_PATIENCE, |owner| async move {
-        client.delete(owner.as_deref().map(String::as_str), path).await
+        client.at(owner.as_deref().map(String::as_str)).delete(path).await
     })
     .await
 }
@@ -407,7 +408,7 @@ impl Executor for RemoteExecutor {
                 self.owner.store(owner.clone());
             }
             let (client, path) = (&self.client, &path);
-            async move { client.get_at(owner.as_deref().map(String::as_str), path).await }
+            async move { client.at(owner.as_deref().map(String::as_str)).get(path).await }
         })
         .await;
         let state = state.map_err(plain)?;

@@ -142,7 +142,10 @@ impl ClientAuth {
             runtime: self.runtime.clone(),
             token: token.to_owned(),
         };
-        let answer = match (self.hub.post::<ClientAuthorization>("/v1/clients", &check).await, known) {
+        let answer = match (
+            self.hub.hub().post::<ClientAuthorization>("/v1/clients", &check).await,
+            known,
+        ) {
             (Ok(answer), _) => answer,
             // The hub is away; recently authenticated clients are still accepted.
             (Err(error), Some(client)) if error.is_transient() => return Ok(client),

@@ -75,7 +75,7 @@ impl Link {
         let path = format!("/v1/kept?runtime={}", replicas.runtime);
         let (hub, path) = (&replicas.hub, &path);
         let mut lines = replicas
-            .at_owner(|at| async move { hub.watch_at(at.as_ref().map(|at| at.as_str()), path).await })
+            .at_owner(|at| async move { hub.at(at.as_ref().map(|at| at.as_str())).watch(path).await })
             .await?;
         // The list of values is sent from the beginning; until it is complete, the previous list counts.
         let mut listing = Some(ReplicaIndex::default());

@@ -163,7 +163,7 @@ impl Replicas {
         let path = &path;
         let call = self.at_owner(|at| async move {
             let at = at.as_ref().map(|at| at.as_str());
-            self.hub.put_bytes_at(at, path, Bytes::new()).await
+            self.hub.at(at).put_bytes(path, Bytes::new()).await
         });
         let why = match tokio::time::timeout(CANCEL_TIMEOUT, call).await {
             Ok(Ok(())) => return,

@@ -177,7 +177,7 @@ impl Replicas {
         let path = &path;
         let got = self.at_owner(|at| async move {
             let at = at.as_ref().map(|at| at.as_str());
-            self.hub.get_bytes_at(at, path, max_bytes).await
+            self.hub.at(at).get_bytes(path, max_bytes).await
         });
         let (outcome, plain) = match got.await {
             Ok(sealed) => match sealed::open(caller, name, &sealed) {

@@ -155,7 +155,8 @@ impl Replicas {
                 let sealed = sealed.clone();
                 async move {
                     self.hub
-                        .put_bytes_at(at.as_ref().map(|at| at.as_str()), path, sealed)
+                        .at(at.as_ref().map(|at| at.as_str()))
+                        .put_bytes(path, sealed)
                         .await
                 }
             });

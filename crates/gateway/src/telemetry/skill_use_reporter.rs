@@ -33,7 +33,7 @@ impl UseReports {
         let path: Arc<str> = format!("/v1/uses?runtime={runtime}").into();
         let send = move |post: UsesPost| {
             let (client, path) = (client.clone(), Arc::clone(&path));
-            async move { client.post_report(&path, &post).await }
+            async move { client.hub().post_report(&path, &post).await }
         };
         let task = tokio::spawn(async move { keep_reporting(&counts, &ended, send).await });
         Self { ending, task }

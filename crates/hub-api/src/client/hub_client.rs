@@ -163,81 +163,14 @@ impl HubClient {
         self.inner.clock.at(clock::own())
     }
 
-    /// `GET` of a JSON value.
-    pub async fn get<T: DeserializeOwned>(&self, path_and_query: &str) -> Result<T, HubError> {
-        let request = self.request(Method::GET, None, path_and_query).await?;
-        self.read_value(request).await
+    /// Requests to `replica` (its `https://host:port`), or to this hub.
+    pub const fn at<'a>(&'a self, replica: Option<&'a str>) -> Target<'a> {
+        Target { client: self, replica }
     }
 
-    /// `GET` of bytes, at most `max_bytes` of them.
-    pub async fn get_bytes(&self, path_and_query: &str, max_bytes: usize) -> Result<Bytes, HubError> {
-        self.get_bytes_at(None, path_and_query, max_bytes).await
-    }
-
-    /// [`HubClient::get_bytes`], at `at` or at this hub.
-    pub async fn get_bytes_at(
-        &self,
-        at: Option<&str>,
-        path_and_query: &str,
-        max_bytes: usize,
-    ) -> Result<Bytes, HubError> {
-        let request = self.request(Method::GET, at, path_and_query).await?;
-        let answer = async {
-            let response = check(self.send(request).await?).await?;
-            read_bounded(response, max_bytes).await
-        };
-        timed(answer).await
-    }
-
-    /// `GET` of a stream.
-    pub async fn watch(&self, path_and_query: &str) -> Result<LineReader, HubError> {
-        self.watch_at(None, path_and_query).await
-    }
-
-    /// [`HubClient::watch`], at `at` or at this hub.
-    pub async fn watch_at(&self, at: Option<&str>, path_and_query: &str) -> Result<LineReader, HubError> {
-        let request = self.request(Method::GET, at, path_and_query).await?;
-        self.open_stream(request).await
-    }
-
-    /// `POST` of a JSON value for a JSON value.
-    pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, HubError> {
-        let request = self.request(Method::POST, None, path).await?.body(to_json(body)?);
-        self.read_value(request).await
-    }
-
-    /// `POST` of a JSON value that is answered without a body.
-    pub async fn post_report(&self, path_and_query: &str, body: &(impl Serialize + Sync)) -> Result<(), HubError> {
-        let request = self.request(Method::POST, None, path_and_query).await?;
-        self.done(request.body(to_json(body)?)).await
-    }
-
-    /// `POST` of a JSON body for a stream, to `at` (another replica's `https://host:port`) or to this hub.
-    pub async fn post_stream(&self, at: Option<&str>, path: &str, body: Bytes) -> Result<LineReader, HubError> {
-        self.post_traced(at, path, body, None).await
-    }
-
-    /// [`HubClient::post_stream`] as part of a trace.
-    pub async fn post_traced(
-        &self,
-        at: Option<&str>,
-        path: &str,
-        body: Bytes,
-        trace: Option<TraceContext>,
-    ) -> Result<LineReader, HubError> {
-        let mut request = self.request(Method::POST, at, path).await?.body(body);
-        if let Some(trace) = trace {
-            request = request.header(TRACEPARENT, trace.text());
-        }
-        self.open_stream(request).await
-    }
-
-    /// `PUT` of bytes, at `at` or at this hub.
-    pub async fn put_bytes_at(&self, at: Option<&str>, path_and_query: &str, body: Bytes) -> Result<(), HubError> {
-        let request = self.request(Method::PUT, at, path_and_query).await?;
-        let octets = HeaderValue::from_static("application/octet-stream");
-        let request = request.headers([(header::CONTENT_TYPE, octets)].into_iter().collect());
-        self.done(request.body(body)).await
+    /// Requests to this hub.
+    pub const fn hub(&self) -> Target<'_> {
+        self.at(None)
     }
 
     /// Sends the request of another client with this caller's token and `headers`, to which the caller's own credential
@@ -251,61 +184,15 @@ impl HubClient {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<reqwest::Response, HubError> {
-        let request = self.request(method, None, path_and_query).await?.headers(headers);
+        let request = self.hub().request(method, path_and_query).await?.headers(headers);
         match tokio::time::timeout(RELAY_TIMEOUT, self.send(request.body(body))).await {
             Ok(response) => response,
             Err(_) => Err(no_answer(RELAY_TIMEOUT)),
         }
     }
 
-    /// `DELETE`, at `at` or at this hub.
-    pub async fn delete(&self, at: Option<&str>, path_and_query: &str) -> Result<(), HubError> {
-        let request = self.request(Method::DELETE, at, path_and_query).await?;
-        self.done(request).await
-    }
-
-    /// `GET` of a JSON value at `at` or at this hub.
-    pub async fn get_at<T: DeserializeOwned>(&self, at: Option<&str>, path_and_query: &str) -> Result<T, HubError> {
-        let request = self.request(Method::GET, at, path_and_query).await?;
-        self.read_value(request).await
-    }
-
-    async fn request(
-        &self,
-        method: Method,
-        at: Option<&str>,
-        path_and_query: &str,
-    ) -> Result<reqwest::RequestBuilder, HubError> {
-        let client = self.client().await?;
-        let token = self.inner.token.text().await?;
-        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
-            HubError::Configuration(
-                "the token for the hub contains characters that are not allowed in a header".to_owned(),
-            )
-        })?;
-        bearer.set_sensitive(true);
-        let base = match at {
-            // TLS authenticates the server; a plain address would not.
-            Some(at) if !at.starts_with("https://") => {
-                return Err(HubError::Protocol("an owner's address that is not https".to_owned()));
-            }
-            at => match &self.route {
-                Some(route) => route.base(at).await?,
-                None => at.unwrap_or(&self.inner.url).trim_end_matches('/').to_owned(),
-            },
-        };
-        let request = client
-            .request(method, address(&base, path_and_query)?)
-            .header(header::AUTHORIZATION, bearer)
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(HEADER_PROTOCOL, PROTOCOL);
-        Ok(match &self.client_namespace {
-            Some(namespace) => request.header(HEADER_FOR, &**namespace),
-            None => request,
-        })
-    }
-
-    async fn client(&self) -> Result<reqwest::Client, HubError> {
+    /// The client for the authorities of now.
+    async fn http(&self) -> Result<reqwest::Client, HubError> {
         let pem = self.inner.authorities.text().await?;
         if let Some(current) = &*self.inner.current.load()
             && current.0 == pem
@@ -371,6 +258,114 @@ impl HubClient {
                 .map_err(|error| HubError::Protocol(format!("a body that cannot be read: {error}")))
         };
         timed(answer).await
+    }
+}
+
+/// Where a request goes: this hub, or one of its replicas.
+#[derive(Debug, Clone, Copy)]
+pub struct Target<'a> {
+    client: &'a HubClient,
+    /// `https://host:port`; `None`: the address of the client.
+    replica: Option<&'a str>,
+}
+
+impl Target<'_> {
+    /// `GET` of a JSON value.
+    pub async fn get<T: DeserializeOwned>(self, path_and_query: &str) -> Result<T, HubError> {
+        let request = self.request(Method::GET, path_and_query).await?;
+        self.client.read_value(request).await
+    }
+
+    /// `GET` of bytes, at most `max_bytes` of them.
+    pub async fn get_bytes(self, path_and_query: &str, max_bytes: usize) -> Result<Bytes, HubError> {
+        let request = self.request(Method::GET, path_and_query).await?;
+        let answer = async {
+            let response = check(self.client.send(request).await?).await?;
+            read_bounded(response, max_bytes).await
+        };
+        timed(answer).await
+    }
+
+    /// `GET` of a stream.
+    pub async fn watch(self, path_and_query: &str) -> Result<LineReader, HubError> {
+        let request = self.request(Method::GET, path_and_query).await?;
+        self.client.open_stream(request).await
+    }
+
+    /// `POST` of a JSON value for a JSON value.
+    pub async fn post<T: DeserializeOwned>(self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, HubError> {
+        let request = self.request(Method::POST, path).await?.body(to_json(body)?);
+        self.client.read_value(request).await
+    }
+
+    /// `POST` of a JSON value that is answered without a body.
+    pub async fn post_report(self, path_and_query: &str, body: &(impl Serialize + Sync)) -> Result<(), HubError> {
+        let request = self.request(Method::POST, path_and_query).await?;
+        self.client.done(request.body(to_json(body)?)).await
+    }
+
+    /// `POST` of a JSON body for a stream.
+    pub async fn post_stream(self, path: &str, body: Bytes) -> Result<LineReader, HubError> {
+        self.post_traced(path, body, None).await
+    }
+
+    /// [`Target::post_stream`] as part of a trace.
+    pub async fn post_traced(
+        self,
+        path: &str,
+        body: Bytes,
+        trace: Option<TraceContext>,
+    ) -> Result<LineReader, HubError> {
+        let mut request = self.request(Method::POST, path).await?.body(body);
+        if let Some(trace) = trace {
+            request = request.header(TRACEPARENT, trace.text());
+        }
+        self.client.open_stream(request).await
+    }
+
+    /// `PUT` of bytes.
+    pub async fn put_bytes(self, path_and_query: &str, body: Bytes) -> Result<(), HubError> {
+        let request = self.request(Method::PUT, path_and_query).await?;
+        let octets = HeaderValue::from_static("application/octet-stream");
+        let request = request.headers([(header::CONTENT_TYPE, octets)].into_iter().collect());
+        self.client.done(request.body(body)).await
+    }
+
+    /// `DELETE`.
+    pub async fn delete(self, path_and_query: &str) -> Result<(), HubError> {
+        let request = self.request(Method::DELETE, path_and_query).await?;
+        self.client.done(request).await
+    }
+
+    async fn request(self, method: Method, path_and_query: &str) -> Result<reqwest::RequestBuilder, HubError> {
+        let client = self.client;
+        let http = client.http().await?;
+        let token = client.inner.token.text().await?;
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
+            HubError::Configuration(
+                "the token for the hub contains characters that are not allowed in a header".to_owned(),
+            )
+        })?;
+        bearer.set_sensitive(true);
+        let base = match self.replica {
+            // TLS authenticates the server; a plain address would not.
+            Some(at) if !at.starts_with("https://") => {
+                return Err(HubError::Protocol("an owner's address that is not https".to_owned()));
+            }
+            at => match &client.route {
+                Some(route) => route.base(at).await?,
+                None => at.unwrap_or(&client.inner.url).trim_end_matches('/').to_owned(),
+            },
+        };
+        let request = http
+            .request(method, address(&base, path_and_query)?)
+            .header(header::AUTHORIZATION, bearer)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(HEADER_PROTOCOL, PROTOCOL);
+        Ok(match &client.client_namespace {
+            Some(namespace) => request.header(HEADER_FOR, &**namespace),
+            None => request,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! How a gateway or the command line reaches a hub: one HTTP client that follows rotated authorities and tokens.
 //!
 //! ```text
-//! HubClient ── post/get/delete ──▶ hub (TLS, bearer token)        answers: a value, a stream of lines, or a Problem
+//! HubClient ── at/hub: post/get/delete ──▶ hub (TLS, bearer token)        answers: a value, a stream of lines, or a Problem
 //!    ├── authorities: read again when the file changes
 //!    ├── token: read again every few seconds
 //!    └── resolver: `10-0-0-7.knack-hub.ns.svc` is 10.0.0.7, so one replica can be addressed by a name of the certificate
@@ -18,7 +18,7 @@ mod route;
 mod sources;
 
 pub use error::HubError;
-pub use hub_client::{HubClient, HubClientSettings};
+pub use hub_client::{HubClient, HubClientSettings, Target};
 pub use lines::LineReader;
 pub use resolver::replica_host;
 pub use route::Route;

@@ -126,7 +126,10 @@ impl Content {
 }
 
 async fn fetch_tree(client: &HubClient, runtime: &RuntimeName, digest: &str, blobs: &Blobs) -> Result<Tree, Missing> {
-    let index: ContentIndex = client.get(&format!("/v1/content/{digest}?runtime={runtime}")).await?;
+    let index: ContentIndex = client
+        .hub()
+        .get(&format!("/v1/content/{digest}?runtime={runtime}"))
+        .await?;
     check_index(&index)?;
     let mut files = BTreeMap::new();
     for file in index.files {
@@ -176,6 +179,7 @@ async fn fetch_file(
     let size = usize::try_from(file.size).unwrap_or(usize::MAX);
     let room = blobs.room(size)?;
     let bytes = client
+        .hub()
         .get_bytes(
             &format!("/v1/content/{digest}/{path}?runtime={runtime}"),
             size.min(tree::MAX_FOLDER_BYTES),

@@ -170,7 +170,7 @@ impl Follower {
         let mut logged = String::new();
         loop {
             let path = format!("/v1/catalog?runtime={}&watch=true", self.runtime);
-            let (error, was_served) = match self.client.watch(&path).await {
+            let (error, was_served) = match self.client.hub().watch(&path).await {
                 Ok(lines) => self.read(lines).await,
                 Err(error) => (error, false),
             };

@@ -62,7 +62,7 @@ pub async fn fetch_skill(
     runtime: &RuntimeName,
     id: &SkillRef,
 ) -> Result<(Arc<Skill>, Duration), FetchError> {
-    let mut lines = client.watch(&format!("/v1/catalog?runtime={runtime}")).await?;
+    let mut lines = client.hub().watch(&format!("/v1/catalog?runtime={runtime}")).await?;
     let mut mirror = Mirror::default();
     while let Some(line) = lines.next_value::<CatalogLine>().await? {
         if let LineEffect::Refused(why) = mirror.take(line) {
