@@ -10,7 +10,6 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use knack_execution::Language;
 use knack_hub_api::client::replica_host;
-use knack_serving::Stopping;
 use knack_telemetry::Tracer;
 use knack_trust::CaArgs;
 use knack_vocabulary::{SECRET_HUB_JOURNAL, SERVICE_HUB};
@@ -20,7 +19,7 @@ use tokio::net::TcpListener;
 use super::installation::{InstallationArgs, SandboxArgs};
 use super::listen_address::listen_address;
 use super::probing::Probing;
-use super::stop::stop_on_signal;
+use super::stop::{ShutdownPauseArgs, stop_on_signal};
 use crate::certificates::Certificate;
 use crate::hub::server::Hub;
 use crate::hub::{HubSettings, run};
@@ -61,14 +60,8 @@ pub struct HubArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = JobSettings::START_TIMEOUT.as_secs(),
         value_parser = clap::value_parser!(u64).range(10..=1800))]
     start_timeout: u64,
-    /// Seconds after SIGTERM during which /readyz fails but requests are still served, until load balancers notice
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        env = "KNACK_SHUTDOWN_PAUSE_SECONDS",
-        default_value_t = 5
-    )]
-    shutdown_pause_seconds: u64,
+    #[command(flatten)]
+    shutdown_pause: ShutdownPauseArgs,
     /// Seconds after that for running executions to end at this replica; the others are handed over, and their callers get
     /// the result from the next owner
     #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 60)]
@@ -120,10 +113,7 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let hub = Hub::start(&client, clients, job_settings, settings);
     let stop = stop_on_signal();
     let probing = Probing::start(hub.probes(), probes_listener);
-    let stopping = Stopping {
-        pause: Duration::from_secs(args.shutdown_pause_seconds),
-        drain: Duration::from_secs(args.drain_seconds),
-    };
+    let stopping = args.shutdown_pause.before(args.drain_seconds);
     let result = run(hub, certificate, listener, stopping, stop).await;
     tracer.close().await;
     probing.end().await;

@@ -3,12 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use knack_registry::HistorySettings;
-use knack_serving::Stopping;
 use knack_trust::CaArgs;
 use knack_vocabulary::SECRET_REGISTRY_TLS;
 use tokio::net::TcpListener;
@@ -16,7 +14,7 @@ use tokio::net::TcpListener;
 use super::explicit_flags::ExplicitFlags;
 use super::listen_address::listen_address;
 use super::probing::Probing;
-use super::stop::stop_on_signal;
+use super::stop::{ShutdownPauseArgs, stop_on_signal};
 use crate::catalogs::CatalogArgs;
 use crate::certificates::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
@@ -72,14 +70,8 @@ pub struct RegistryArgs {
     catalog: CatalogArgs,
     #[command(flatten)]
     ca: CaArgs,
-    /// Seconds after SIGTERM during which /readyz fails but requests are still served, until load balancers notice
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        env = "KNACK_SHUTDOWN_PAUSE_SECONDS",
-        default_value_t = 5
-    )]
-    shutdown_pause_seconds: u64,
+    #[command(flatten)]
+    shutdown_pause: ShutdownPauseArgs,
     /// Seconds after that for running answers to end
     #[arg(long, value_name = "SECONDS", env = "KNACK_DRAIN_SECONDS", default_value_t = 30)]
     drain_seconds: u64,
@@ -128,10 +120,7 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
     let registry = Registry::start(&client, settings)?;
     let stop = stop_on_signal();
     let probing = Probing::start(registry.probes(), probes_listener);
-    let stopping = Stopping {
-        pause: Duration::from_secs(args.shutdown_pause_seconds),
-        drain: Duration::from_secs(args.drain_seconds),
-    };
+    let stopping = args.shutdown_pause.before(args.drain_seconds);
     let result = run(registry, certificate, listener, stopping, stop).await;
     probing.end().await;
     result.context("serving failed")?;

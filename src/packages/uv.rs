@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use knack_packages::State;
 use knack_trust::Roots;
+use knack_vocabulary::PROXIES;
 use tempfile::TempPath;
 use tokio::process::Command;
 
@@ -19,9 +20,9 @@ const CERTIFICATES: &str = "SSL_CERT_FILE";
 /// Folders of them.
 const CERTIFICATE_FOLDERS: &str = "SSL_CERT_DIR";
 
-/// The variables that it inherits. Its settings for indexes are the person's own; those that choose an interpreter, build
+/// The variables that it inherits besides [`PROXIES`]. Its settings for indexes are the person's own; those that choose an interpreter, build
 /// from source or write elsewhere are not passed on.
-const INHERITED: [&str; 35] = [
+const INHERITED: [&str; 27] = [
     "HOME",
     "PATH",
     "LANG",
@@ -34,14 +35,6 @@ const INHERITED: [&str; 35] = [
     CERTIFICATES,
     CERTIFICATE_FOLDERS,
     "SSL_CLIENT_CERT",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
     "UV_INDEX_URL",
     "UV_EXTRA_INDEX_URL",
     "UV_DEFAULT_INDEX",
@@ -167,7 +160,7 @@ fn environment(of: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString,
     ];
     let is_passed = |name: &OsStr| {
         let name = name.to_string_lossy();
-        INHERITED.contains(&name.as_ref()) || name.starts_with(INDEX_PREFIX)
+        INHERITED.contains(&name.as_ref()) || PROXIES.contains(&name.as_ref()) || name.starts_with(INDEX_PREFIX)
     };
     let passed = of.filter(|(name, _)| is_passed(name));
     passed

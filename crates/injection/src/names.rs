@@ -21,18 +21,7 @@ pub const VARIABLE_HUB: &str = "KNACK_HUB";
 /// Variable of the gateway that [`ANNOTATION_RUNTIME`] sets.
 pub const VARIABLE_RUNTIME: &str = "KNACK_RUNTIME";
 
-/// Variables by which programs find their proxies.
-pub const PROXIES: [&str; 8] = [
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-];
-/// The variables among [`PROXIES`] that list what is reached without a proxy.
+/// The variables among [`knack_vocabulary::PROXIES`] that list what is reached without a proxy.
 pub const NO_PROXIES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// The hosts that are added to them: the sidecar listens there.
 pub const LOOPBACK: &str = "127.0.0.1,localhost";

@@ -1,9 +1,10 @@
 //! Which APIs are redirected to the sidecar, and the original addresses that it gets.
 
+use knack_vocabulary::PROXIES;
 use serde_json::Value;
 
 use super::env::{self, entry, is_referred, is_set, name, value};
-use super::names::{AZURE, AZURE_API, KEYS, LOOPBACK, NO_PROXIES, PROXIES};
+use super::names::{AZURE, AZURE_API, KEYS, LOOPBACK, NO_PROXIES};
 use super::parameters::{Api, Parameters};
 use super::url::{is_base_url, is_own_url, is_pod_url};
 

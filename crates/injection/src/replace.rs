@@ -4,11 +4,12 @@
 //! other. What the manifest does not show is left to its author: who has edited the sidecar's own settings finds those
 //! of the parameters, but for the variables in [`is_kept`].
 
+use knack_vocabulary::PROXIES;
 use serde_json::Value;
 
 use super::env::{self, entry, name, value};
 use super::inject::{Injection, Outcome, annotation, inject, is_a_pod};
-use super::names::{ANNOTATION_INJECTION, ANNOTATION_LOCAL_VOLUMES, LOOPBACK, NO_PROXIES, PROXIES, VARIABLE_RUNTIME};
+use super::names::{ANNOTATION_INJECTION, ANNOTATION_LOCAL_VOLUMES, LOOPBACK, NO_PROXIES, VARIABLE_RUNTIME};
 use super::parameters::{Api, Parameters};
 use super::redirect::{Redirect, is_sidecars};
 

@@ -186,3 +186,15 @@ pub const HEADER_CLIENT_TOKEN: &str = "x-knack-token";
 /// Request header with the client's identity, set by a shared gateway behind its own check, and by each gateway where it sends a
 /// client's request on to the registry; never accepted from outside.
 pub const HEADER_CLIENT: &str = "x-knack-client";
+
+/// Variables by which programs find their proxies.
+pub const PROXIES: [&str; 8] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+];

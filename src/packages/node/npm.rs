@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use knack_packages::State;
 use knack_packages::node::{NODE_LOCK_FILE, NodeLock, NodeRequirements};
 use knack_trust::Roots;
+use knack_vocabulary::PROXIES;
 use serde_json::{Map, Value, json};
 use tokio::process::Command;
 
@@ -19,21 +20,8 @@ use crate::packages::{BuildError, BuildLimits};
 /// A file of authorities that Node trusts besides its own; `--ca-file` takes its place.
 const EXTRA_CERTIFICATES: &str = "NODE_EXTRA_CA_CERTS";
 
-/// The variables that npm inherits: the search path and the proxy. The index and its credentials are given by [`environment`].
-const INHERITED: [&str; 12] = [
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "HTTP_PROXY",
-    "HTTPS_PROXY",
-    "ALL_PROXY",
-    "NO_PROXY",
-    "http_proxy",
-    "https_proxy",
-    "all_proxy",
-    "no_proxy",
-    EXTRA_CERTIFICATES,
-];
+/// The variables that npm inherits besides [`PROXIES`]: the search path and languages. The index and its credentials are given by [`environment`].
+const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", EXTRA_CERTIFICATES];
 
 /// What keeps git, which an old npm may start, from asking anyone anything.
 const NO_GIT: [(&str, &str); 4] = [
@@ -178,7 +166,7 @@ fn environment(
             second = Some(value);
         } else if name == NPMRC_VARIABLE {
             npmrc = Some(value);
-        } else if INHERITED.iter().any(|known| name == *known) {
+        } else if INHERITED.iter().chain(&PROXIES).any(|known| name == *known) {
             all.push((name, value));
         }
     }

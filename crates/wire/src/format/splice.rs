@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::json::{self, Edits, Span, ValueKind};
-use crate::request::{MessageText, Request, ToolChoice};
+use crate::request::{Attachment, MessageText, Request, ToolChoice};
 use crate::route::Format;
 
 /// Adds a top-level member directly before `anchor` (or at the start of the body if that is absent).
@@ -209,6 +209,12 @@ pub(crate) fn message(src: &[u8], span: Span) -> Option<MessageText<'_>> {
     let text =
         json::member(src, &members, "content").map_or(Cow::Borrowed(""), |content| content_text(src, content.value));
     Some(MessageText { role, text })
+}
+
+/// What user messages attach inline, as `attachment` reads one of their parts.
+pub(crate) fn attachments(request: &Request, attachment: fn(&[u8], Span) -> Option<Attachment>) -> Vec<Attachment> {
+    let parts = user_parts(request);
+    parts.filter_map(|part| attachment(request.raw(), part)).collect()
 }
 
 /// The parts of all user messages whose content is a list.

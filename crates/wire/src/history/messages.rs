@@ -7,16 +7,8 @@ use super::turn::Speaker;
 use super::turn::Turn;
 use crate::json::{self, Span, ValueKind};
 
-/// One turn per message.
-pub(crate) fn turns(src: &[u8], elements: &[Span]) -> Vec<Turn> {
-    elements
-        .iter()
-        .enumerate()
-        .map(|(index, span)| turn(src, index, *span))
-        .collect()
-}
-
-fn turn(src: &[u8], index: usize, span: Span) -> Turn {
+/// The turn of a message.
+pub(crate) fn turn(src: &[u8], index: usize, span: Span) -> Turn {
     let fields = Fields::read(src, span);
     let speaker = match &*fields.text("role") {
         "assistant" => Speaker::Assistant,

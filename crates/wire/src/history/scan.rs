@@ -103,11 +103,17 @@ pub fn may_hold_calls(request: &Request) -> bool {
     names.iter().any(has)
 }
 
+/// One turn for each message.
+fn per_message(src: &[u8], elements: &[Span], turn: fn(&[u8], usize, Span) -> Turn) -> Vec<Turn> {
+    let messages = elements.iter().enumerate();
+    messages.map(|(index, span)| turn(src, index, *span)).collect()
+}
+
 /// The turns of a list of conversation elements.
 pub(crate) fn turns(format: Format, src: &[u8], elements: &[Span]) -> Vec<Turn> {
     match format {
-        Format::Chat => chat::turns(src, elements),
-        Format::Messages => messages::turns(src, elements),
+        Format::Chat => per_message(src, elements, chat::turn),
+        Format::Messages => per_message(src, elements, messages::turn),
         Format::Responses => responses::turns(src, elements),
         Format::Gemini => gemini::turns(src, elements),
     }

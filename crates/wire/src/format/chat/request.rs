@@ -55,10 +55,7 @@ impl RequestDialect for super::Chat {
 
     /// Inline files, images and audio of user messages.
     fn attachments(&self, request: &Request) -> Vec<Attachment> {
-        let src = request.raw();
-        splice::user_parts(request)
-            .filter_map(|part| attachment(src, part))
-            .collect()
+        splice::attachments(request, attachment)
     }
 
     fn conversation_key(&self) -> &'static str {

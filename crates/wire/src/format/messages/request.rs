@@ -68,10 +68,7 @@ impl RequestDialect for super::Messages {
 
     /// Inline images and documents of user messages.
     fn attachments(&self, request: &Request) -> Vec<Attachment> {
-        let src = request.raw();
-        splice::user_parts(request)
-            .filter_map(|part| attachment(src, part))
-            .collect()
+        splice::attachments(request, attachment)
     }
 
     fn conversation_key(&self) -> &'static str {

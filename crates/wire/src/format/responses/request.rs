@@ -90,26 +90,7 @@ impl RequestDialect for super::Responses {
 
     /// Inline files and images of user messages.
     fn attachments(&self, request: &Request) -> Vec<Attachment> {
-        let src = request.raw();
-        splice::user_parts(request)
-            .filter_map(|part| {
-                let text = |key| json::get_text(src, part, key);
-                let url = match text("type")?.as_ref() {
-                    "input_image" => text("image_url")?,
-                    "input_file" => text("file_data")?,
-                    _ => return None,
-                };
-                let (media_type, bytes) = match splice::data_url(&url) {
-                    Some((kind, bytes)) => (Some(kind), bytes),
-                    None => (None, splice::base64_bytes(&url)?),
-                };
-                Some(Attachment {
-                    name: text("filename").map(Cow::into_owned),
-                    media_type,
-                    bytes,
-                })
-            })
-            .collect()
+        splice::attachments(request, attachment)
     }
 
     fn inline_skills<'r>(&self, request: &'r Request) -> Vec<InlineSkill<'r>> {
@@ -197,6 +178,24 @@ impl RequestDialect for super::Responses {
     fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
         splice::with_free_choice(body)
     }
+}
+
+fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
+    let text = |key| json::get_text(src, part, key);
+    let url = match text("type")?.as_ref() {
+        "input_image" => text("image_url")?,
+        "input_file" => text("file_data")?,
+        _ => return None,
+    };
+    let (media_type, bytes) = match splice::data_url(&url) {
+        Some((kind, bytes)) => (Some(kind), bytes),
+        None => (None, splice::base64_bytes(&url)?),
+    };
+    Some(Attachment {
+        name: text("filename").map(Cow::into_owned),
+        media_type,
+        bytes,
+    })
 }
 
 /// The member that names what an answer is to have beside the usual.
