@@ -6,6 +6,7 @@
 mod answer_headers;
 mod ending;
 mod parts;
+mod state;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,88 +14,42 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
 use http::HeaderMap;
 use knack_telemetry::genai;
 use knack_wire::drive::{AnswerHead, BodyKind, DriveSummary, EndKind, UpstreamFailure};
 use knack_wire::history::Expansion;
-use knack_wire::{CallOutcome, Drive, DriveAction, DriveInput, Fault};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use knack_wire::{CallOutcome, DriveAction, DriveInput, Fault};
 
 pub use self::answer_headers::insert_stream_headers;
 use self::answer_headers::{begins_event, content_type, is_event_stream, retry_after};
 pub(crate) use self::answer_headers::{coding, compressed};
 pub(crate) use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
+use self::state::{AnswerState, RoundState, Upstream};
 use super::call::ModelCall;
-use super::hidden_turns::{HiddenTurnLookup, StagedFile};
-use crate::files::FileEntry;
 use crate::files::delivered;
-use crate::http_server::budget::Holding;
 use crate::providers::forwarded_headers::forward_response_headers;
 use crate::providers::upstream::{causes, certificate_fault};
 use crate::runs::run_history::EarlyEnd;
-use crate::runs::skill_runs::RunReading;
-use crate::runs::tools::ToolRunner;
 use crate::state::Gateway;
-use crate::telemetry::body_files::Recording;
 use crate::telemetry::log::RequestLog;
-use crate::telemetry::trace::RequestTrace;
 
 /// One model request in progress.
 pub(crate) struct Exchange {
-    gateway: Arc<Gateway>,
-    drive: Box<Drive>,
-    target: UpstreamTarget,
-    tools: Option<Arc<ToolRunner>>,
-    hidden: HiddenTurnLookup,
-    recording: Option<Recording>,
-    log: RequestLog,
-    trace: RequestTrace,
-    begun: Instant,
+    call: ModelCall,
+    parts: ExchangeParts,
+    /// What the loop wants done, in order.
     actions: VecDeque<DriveAction>,
     scratch: Vec<DriveAction>,
-    upstream: Upstream,
-    /// The head of an answer without a content type: the first bytes of its body show what it is.
-    untyped: Option<AnswerHead>,
-    /// Each run with the number of its files that could not be put into the container. `None` as long as nothing runs.
-    running: Option<FuturesUnordered<BoxFuture<'static, (CallOutcome, usize)>>>,
-    /// Ends the runs; `None` as long as nothing runs.
-    cancel: Option<CancellationToken>,
-    /// Headers of the provider's first answer that was not an error.
-    head_headers: Option<HeaderMap>,
-    /// Headers of its last answer, if that was an error.
-    error_headers: Option<HeaderMap>,
-    made: Vec<knack_wire::drive::GeneratedFile>,
-    /// Files that were made, once they are kept.
-    kept: Vec<FileEntry>,
-    recorded: BytesMut,
-    body_kind: BodyKind,
-    finished: bool,
-    /// The last event was a tick of the clock.
-    late: bool,
-    holding: Holding,
-    /// The memory of the skills' texts that are of this request alone.
-    _texts: Option<Holding>,
-    /// Length of the body of the round before.
-    sent_bytes: usize,
-    container: Option<String>,
-    read_by_run: Option<RunReading>,
+    round: RoundState,
+    answer: AnswerState,
 }
 
 impl std::fmt::Debug for Exchange {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Exchange")
-            .field("request_id", &self.log.request_id)
+            .field("request_id", &self.call.log.request_id)
             .finish_non_exhaustive()
     }
-}
-
-enum Upstream {
-    Idle,
-    Sending(BoxFuture<'static, Result<reqwest::Response, reqwest::Error>>),
-    Reading(Box<reqwest::Response>),
 }
 
 enum ExchangeEvent {
@@ -108,75 +63,40 @@ impl Exchange {
     /// Puts the hidden turns back and starts the loop; nothing is sent before [`Exchange::next`] is polled. It is boxed,
     /// since the body of an answer moves it with each piece.
     pub(crate) async fn start(call: ModelCall, parts: ExchangeParts) -> Box<Self> {
-        let ModelCall {
-            gateway,
-            log,
-            trace,
-            begun,
-            format: _,
-        } = call;
-        let ExchangeParts {
-            drive,
-            target,
-            tools,
-            hidden,
-            recording,
-            held,
-            texts,
-            given,
-            container,
-            read_by_run,
-        } = parts;
         // From here on a client that disconnects has a line in the log.
         let mut exchange = Box::new(Self {
-            gateway,
-            drive,
-            target,
-            tools,
-            hidden,
-            recording,
-            log,
-            trace,
-            begun,
+            call,
+            parts,
             actions: VecDeque::with_capacity(4),
             scratch: Vec::with_capacity(4),
-            upstream: Upstream::Idle,
-            untyped: None,
-            running: None,
-            cancel: None,
-            head_headers: None,
-            error_headers: None,
-            made: Vec::new(),
-            kept: Vec::new(),
-            recorded: BytesMut::new(),
-            body_kind: BodyKind::Json,
-            finished: false,
-            late: false,
-            holding: held.holding,
-            _texts: texts,
-            sent_bytes: 0,
-            container,
-            read_by_run,
+            round: RoundState::default(),
+            answer: AnswerState::default(),
         });
-        exchange.begin(given).await;
+        exchange.begin().await;
         exchange
     }
 
-    async fn begin(&mut self, given: Vec<StagedFile>) {
-        let (expansion, mut files) = self.hidden.expand(&self.gateway, self.drive.request()).await;
+    async fn begin(&mut self) {
+        let (expansion, mut files) = self
+            .parts
+            .hidden
+            .expand(&self.call.gateway, self.parts.drive.request())
+            .await;
         // Files that the request names are newer than files of earlier turns.
-        files.extend(given);
+        files.append(&mut self.parts.given);
         if !files.is_empty()
-            && let Some(tools) = &self.tools
+            && let Some(tools) = &self.parts.tools
             && !tools.stage_files(files)
         {
-            self.log
+            self.call
+                .log
                 .notes
                 .push("files of earlier turns were left out: no memory".to_owned());
         }
         let Expansion { edits, open_calls, .. } = expansion;
-        self.drive
-            .start(edits, open_calls, self.begun.elapsed(), &mut self.scratch);
+        self.parts
+            .drive
+            .start(edits, open_calls, self.call.begun.elapsed(), &mut self.scratch);
         self.actions.extend(self.scratch.drain(..));
     }
 
@@ -184,20 +104,20 @@ impl Exchange {
     /// is passed on.
     pub(crate) fn take_headers(&mut self, status: u16) -> HeaderMap {
         let headers = match status {
-            200..300 => &mut self.head_headers,
-            _ => &mut self.error_headers,
+            200..300 => &mut self.answer.head_headers,
+            _ => &mut self.answer.error_headers,
         };
         headers.take().unwrap_or_default()
     }
 
     /// Whether the provider refused the tools that were added, and the request was sent without them.
-    pub(crate) const fn went_without(&self) -> bool {
-        self.drive.went_without()
+    pub(crate) const fn resent_without_tools(&self) -> bool {
+        self.parts.drive.resent_without_tools()
     }
 
     /// The loop's part of the log so far; the rest is published at the end.
     pub(crate) const fn log_mut(&mut self) -> &mut RequestLog {
-        &mut self.log
+        &mut self.call.log
     }
 
     /// The next piece of the answer; `None` after the last.
@@ -208,7 +128,7 @@ impl Exchange {
                     return Some(piece);
                 }
             }
-            if self.finished {
+            if self.answer.finished {
                 return None;
             }
             let event = self.event().await;
@@ -224,18 +144,26 @@ impl Exchange {
             DriveAction::Remember(mut hidden) => {
                 hidden.response_id = self.known_id(&hidden.response_id);
                 self.keep_files(&hidden.response_id).await;
-                self.hidden
-                    .remember(&self.gateway, self.drive.request(), *hidden, &self.kept);
+                self.parts.hidden.remember(
+                    &self.call.gateway,
+                    self.parts.drive.request(),
+                    *hidden,
+                    &self.answer.kept,
+                );
             }
-            DriveAction::Note(note) => self.hidden.note(&self.gateway, self.drive.request().format(), *note),
+            DriveAction::Note(note) => {
+                self.parts
+                    .hidden
+                    .note(&self.call.gateway, self.parts.drive.request().format(), *note)
+            }
             DriveAction::ClientHead(head) => {
-                self.log.status = head.status;
-                self.body_kind = head.body;
+                self.call.log.status = head.status;
+                self.answer.body_kind = head.body;
                 return Some(AnswerPiece::Head(head));
             }
             DriveAction::ClientBytes(first) => return Some(AnswerPiece::Bytes(self.coalesce(first))),
             DriveAction::Finish(summary) => {
-                let broken = self.body_kind == BodyKind::AsUpstream && matches!(summary.end, EndKind::Fault(_));
+                let broken = self.answer.body_kind == BodyKind::AsUpstream && matches!(summary.end, EndKind::Fault(_));
                 self.finish(summary).await;
                 return broken.then_some(AnswerPiece::Broken);
             }
@@ -261,8 +189,8 @@ impl Exchange {
             }
             joined.freeze()
         };
-        if self.recording.is_some() {
-            self.recorded.extend_from_slice(&bytes);
+        if self.parts.recording.is_some() {
+            self.answer.recorded.extend_from_slice(&bytes);
         }
         bytes
     }
@@ -270,14 +198,14 @@ impl Exchange {
     /// Takes memory for a body that is about to be sent: the received one stays, and while a round's body is made, the
     /// one before still exists. An unchanged body is the bytes that were received.
     fn hold(&mut self, body: &Bytes) -> Result<(), Fault> {
-        let raw = self.drive.request().raw();
+        let raw = self.parts.drive.request().raw();
         let copy = if std::ptr::eq(raw.as_ptr(), body.as_ptr()) {
             0
         } else {
             body.len()
         };
-        let held = self.holding.grow_to(raw.len() + self.sent_bytes + copy);
-        self.sent_bytes = copy;
+        let held = self.parts.holding.grow_to(raw.len() + self.round.sent_bytes + copy);
+        self.round.sent_bytes = copy;
         held.map_err(|_| Fault::new(503, OUT_OF_MEMORY))
     }
 
@@ -285,29 +213,32 @@ impl Exchange {
         if let Err(fault) = self.hold(&body) {
             return self.input(DriveInput::Refused(fault));
         }
-        if let Some(recording) = &self.recording {
+        if let Some(recording) = &self.parts.recording {
             recording.write(&format!("upstream-{round}.json"), body.clone());
         }
-        let mut headers = self.target.headers.clone();
-        if self.log.rounds > 0 {
+        let mut headers = self.parts.target.headers.clone();
+        if self.call.log.rounds > 0 {
             // A second, different body under the same key is a conflict (docs/design/wire-formats.md#headers).
             headers.remove("idempotency-key");
-            self.log.sent_first_again |= round == 1;
-            if self.drive.went_without() && round == 1 {
-                self.log.remove_skills();
+            self.call.log.sent_first_again |= round == 1;
+            if self.parts.drive.resent_without_tools() && round == 1 {
+                self.call.log.remove_skills();
             }
         }
         // Not at the end only: a client may leave before it.
-        self.log.rounds = round;
-        let server = || self.gateway.upstreams.server(self.target.api);
-        self.trace.send(&mut headers, (round, &body, delay), &self.log, server);
+        self.call.log.rounds = round;
+        let server = || self.call.gateway.upstreams.server(self.parts.target.api);
+        self.call
+            .trace
+            .send(&mut headers, (round, &body, delay), &self.call.log, server);
         let body = self.choose_encoding(body, &mut headers);
-        self.log.timeline.sent(round, self.begun.elapsed() + delay);
-        let request = self
-            .gateway
-            .upstreams
-            .post(self.target.api, &self.target.path_and_query, headers, body);
-        self.upstream = Upstream::Sending(Box::pin(async move {
+        self.call.log.timeline.sent(round, self.call.begun.elapsed() + delay);
+        let request =
+            self.call
+                .gateway
+                .upstreams
+                .post(self.parts.target.api, &self.parts.target.path_and_query, headers, body);
+        self.round.upstream = Upstream::Sending(Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
@@ -318,8 +249,8 @@ impl Exchange {
     /// The body to send: a compressed one that is not changed is sent as it was received; every other one goes without the header
     /// that names its encoding.
     fn choose_encoding(&mut self, body: Bytes, headers: &mut HeaderMap) -> Bytes {
-        let is_same = body.as_ptr() == self.drive.request().raw().as_ptr();
-        match self.target.received.take() {
+        let is_same = body.as_ptr() == self.parts.drive.request().raw().as_ptr();
+        match self.parts.target.received.take() {
             Some(received) if is_same => received,
             _ => {
                 headers.remove(http::header::CONTENT_ENCODING);
@@ -329,26 +260,26 @@ impl Exchange {
     }
 
     fn run(&mut self, call: knack_wire::ToolCall) {
-        let Some(tools) = self.tools.clone() else { return };
-        let response_id = self.known_id(self.drive.response_id());
-        let cancel = self.cancel.get_or_insert_default().child_token();
+        let Some(tools) = self.parts.tools.clone() else { return };
+        let response_id = self.known_id(self.parts.drive.response_id());
+        let cancel = self.round.cancel.get_or_insert_default().child_token();
         // Its answer is complete: the time of the run is not the provider's.
         self.round_over();
-        let trace = self.trace.call(&call);
-        self.log.timeline.called(&call, self.begun.elapsed());
+        let trace = self.call.trace.call(&call);
+        self.call.log.timeline.called(&call, self.call.begun.elapsed());
         let run = tools.run(call, response_id, cancel, trace);
-        let Some(container) = self.container.clone() else {
+        let Some(container) = self.parts.container.clone() else {
             let run = async move { (run.await, 0) };
-            return self.running.get_or_insert_default().push(Box::pin(run));
+            return self.round.running.get_or_insert_default().push(Box::pin(run));
         };
-        let (gateway, caller) = (Arc::clone(&self.gateway), self.hidden.caller.clone());
+        let (gateway, caller) = (Arc::clone(&self.call.gateway), self.parts.hidden.caller.clone());
         let run = async move { delivered::contained(&gateway, caller, &container, run).await };
-        self.running.get_or_insert_default().push(Box::pin(run));
+        self.round.running.get_or_insert_default().push(Box::pin(run));
     }
 
     async fn event(&mut self) -> ExchangeEvent {
-        let wake = self.drive.wake();
-        let (begun, running) = (self.begun, &mut self.running);
+        let wake = self.parts.drive.wake();
+        let (begun, running) = (self.call.begun, &mut self.round.running);
         let tick = async move {
             match wake {
                 Some(at) => tokio::time::sleep_until(begun + at).await,
@@ -362,7 +293,7 @@ impl Exchange {
             }
         };
         let upstream = async {
-            match &mut self.upstream {
+            match &mut self.round.upstream {
                 Upstream::Idle => std::future::pending().await,
                 Upstream::Sending(sending) => ExchangeEvent::Head(sending.await),
                 Upstream::Reading(response) => ExchangeEvent::Chunk(response.chunk().await),
@@ -378,38 +309,38 @@ impl Exchange {
     }
 
     fn feed(&mut self, event: ExchangeEvent) {
-        self.late = matches!(event, ExchangeEvent::Tick);
-        let at = self.begun.elapsed();
+        self.round.late = matches!(event, ExchangeEvent::Tick);
+        let at = self.call.begun.elapsed();
         match event {
             ExchangeEvent::Head(Ok(response)) => self.feed_head(response, at),
             ExchangeEvent::Head(Err(error)) => self.feed_no_answer(error, at),
             ExchangeEvent::Chunk(Ok(Some(bytes))) => {
                 self.classify_by_first_bytes(&bytes);
-                self.trace.bytes(&bytes);
-                self.log.timeline.bytes(at);
+                self.call.trace.bytes(&bytes);
+                self.call.log.timeline.bytes(at);
                 self.input(DriveInput::Body(bytes));
             }
             ExchangeEvent::Chunk(Ok(None)) => {
                 self.classify_by_first_bytes(b"");
-                self.upstream = Upstream::Idle;
+                self.round.upstream = Upstream::Idle;
                 self.input(DriveInput::End);
                 self.body_ended();
             }
             ExchangeEvent::Chunk(Err(error)) => {
                 self.classify_by_first_bytes(b"");
-                tracing::warn!(request_id = %self.log.request_id, error = %causes(error), "the provider closed the connection before the end of its answer");
-                self.upstream = Upstream::Idle;
-                self.trace.over(Some(genai::Failure::Broken));
-                self.log.timeline.over(Some("broken"), at);
+                tracing::warn!(request_id = %self.call.log.request_id, error = %causes(error), "the provider closed the connection before the end of its answer");
+                self.round.upstream = Upstream::Idle;
+                self.call.trace.over(Some(genai::Failure::Broken));
+                self.call.log.timeline.over(Some("broken"), at);
                 self.input(DriveInput::Failed(UpstreamFailure::Broken));
             }
             ExchangeEvent::CallFacts(outcome, lost) => {
-                if let Some(id) = self.container.as_ref().filter(|_| lost > 0) {
+                if let Some(id) = self.parts.container.as_ref().filter(|_| lost > 0) {
                     let text = format!("{lost} files could not be kept in the container {id}");
-                    self.log.notes.push(text);
+                    self.call.log.notes.push(text);
                 }
-                self.log.timeline.answered(outcome.token, outcome.is_error, at);
-                self.made.extend(outcome.files.iter().cloned());
+                self.call.log.timeline.answered(outcome.token, outcome.is_error, at);
+                self.answer.made.extend(outcome.files.iter().cloned());
                 self.input(DriveInput::Result(outcome));
             }
             ExchangeEvent::Tick => self.input(DriveInput::Tick),
@@ -425,34 +356,34 @@ impl Exchange {
             retry_after: retry_after(headers),
         };
         let is_typed = headers.contains_key(http::header::CONTENT_TYPE);
-        self.log.timeline.head(head.status, at);
+        self.call.log.timeline.head(head.status, at);
         if !response.status().is_success() {
-            self.error_headers = Some(forward_response_headers(headers));
-        } else if self.head_headers.is_none() {
-            self.head_headers = Some(forward_response_headers(headers));
+            self.answer.error_headers = Some(forward_response_headers(headers));
+        } else if self.answer.head_headers.is_none() {
+            self.answer.head_headers = Some(forward_response_headers(headers));
         }
-        if let Some(coding) = coding(headers).filter(|_| self.drive.reads() && response.status().is_success()) {
+        if let Some(coding) = coding(headers).filter(|_| self.parts.drive.reads() && response.status().is_success()) {
             let fault = Fault::new(502, compressed(&coding));
-            self.trace.head(head.status, head.stream);
-            self.upstream = Upstream::Idle;
-            self.trace.over(Some(genai::Failure::Broken));
-            self.log.timeline.over(Some("broken"), at);
+            self.call.trace.head(head.status, head.stream);
+            self.round.upstream = Upstream::Idle;
+            self.call.trace.over(Some(genai::Failure::Broken));
+            self.call.log.timeline.over(Some("broken"), at);
             return self.input(DriveInput::Refused(fault));
         }
-        self.upstream = Upstream::Reading(Box::new(response));
-        if is_typed || !self.drive.reads() {
-            self.trace.head(head.status, head.stream);
+        self.round.upstream = Upstream::Reading(Box::new(response));
+        if is_typed || !self.parts.drive.reads() {
+            self.call.trace.head(head.status, head.stream);
             self.input(DriveInput::Head(head));
         } else {
-            self.untyped = Some(head);
+            self.round.untyped = Some(head);
         }
     }
 
     /// Hands on a head that waited for the first bytes of its body.
     fn classify_by_first_bytes(&mut self, bytes: &[u8]) {
-        if let Some(mut head) = self.untyped.take() {
+        if let Some(mut head) = self.round.untyped.take() {
             head.stream = begins_event(bytes);
-            self.trace.head(head.status, head.stream);
+            self.call.trace.head(head.status, head.stream);
             self.input(DriveInput::Head(head));
         }
     }
@@ -461,12 +392,12 @@ impl Exchange {
     fn feed_no_answer(&mut self, error: reqwest::Error, at: Duration) {
         let refused = certificate_fault(&error);
         tracing::warn!(
-            request_id = %self.log.request_id, error = %causes(error),
+            request_id = %self.call.log.request_id, error = %causes(error),
             certificate = refused.as_ref().map(|fault| fault.message.as_str()), "no answer from the provider"
         );
-        self.upstream = Upstream::Idle;
-        self.trace.over(Some(genai::Failure::Connect));
-        self.log.timeline.over(Some("connect"), at);
+        self.round.upstream = Upstream::Idle;
+        self.call.trace.over(Some(genai::Failure::Connect));
+        self.call.log.timeline.over(Some("connect"), at);
         // Asking again cannot help a certificate.
         self.input(refused.map_or(DriveInput::Failed(UpstreamFailure::Connect), DriveInput::Refused));
     }
@@ -482,12 +413,14 @@ impl Exchange {
 
     /// The open round is over, with its last byte.
     fn round_over(&mut self) {
-        self.trace.over(None);
-        self.log.timeline.over(None, self.begun.elapsed());
+        self.call.trace.over(None);
+        self.call.log.timeline.over(None, self.call.begun.elapsed());
     }
 
     fn input(&mut self, input: DriveInput) {
-        self.drive.feed(input, self.begun.elapsed(), &mut self.scratch);
+        self.parts
+            .drive
+            .feed(input, self.call.begun.elapsed(), &mut self.scratch);
         self.actions.extend(self.scratch.drain(..));
     }
 
@@ -495,7 +428,7 @@ impl Exchange {
     /// provider gives none, as some Gemini servers do.
     fn known_id(&self, response_id: &str) -> String {
         let id = if response_id.is_empty() {
-            &self.log.request_id
+            &self.call.log.request_id
         } else {
             response_id
         };
@@ -504,18 +437,18 @@ impl Exchange {
 
     /// Keeps generated files under the response's id before the client can ask for them.
     async fn keep_files(&mut self, response_id: &str) {
-        if self.made.is_empty() || !self.kept.is_empty() {
+        if self.answer.made.is_empty() || !self.answer.kept.is_empty() {
             return;
         }
         // Boxed, so that requests without files do not carry its state.
         let kept = delivered::keep(
-            &self.gateway,
-            &self.hidden.caller,
+            &self.call.gateway,
+            &self.parts.hidden.caller,
             response_id,
-            &self.made,
-            &mut self.log,
+            &self.answer.made,
+            &mut self.call.log,
         );
-        self.kept = Box::pin(kept).await;
+        self.answer.kept = Box::pin(kept).await;
     }
 
     /// Remembers an answer that its client has left: it may have read its id.
@@ -524,73 +457,82 @@ impl Exchange {
             DriveAction::Remember(hidden) => Some(*hidden),
             _ => None,
         });
-        if let Some(hidden) = waiting.or_else(|| self.drive.broken()) {
-            self.hidden
-                .remember(&self.gateway, self.drive.request(), hidden, &self.kept);
+        if let Some(hidden) = waiting.or_else(|| self.parts.drive.broken()) {
+            self.parts.hidden.remember(
+                &self.call.gateway,
+                self.parts.drive.request(),
+                hidden,
+                &self.answer.kept,
+            );
         }
     }
 
     /// Ends the runs that nobody waits for any more, and has them noted.
     fn end_runs(&mut self, why: EarlyEnd) {
-        if let Some(cancel) = &self.cancel {
+        if let Some(cancel) = &self.round.cancel {
             cancel.cancel();
         }
-        if self.running.is_some()
-            && let Some(tools) = &self.tools
+        if self.round.running.is_some()
+            && let Some(tools) = &self.parts.tools
         {
             tools.end_early(why);
-            self.running = None;
+            self.round.running = None;
         }
     }
 
     async fn finish(&mut self, summary: DriveSummary) {
         self.keep_files(&self.known_id(&summary.response_id)).await;
-        self.end_runs(if self.late { EarlyEnd::Deadline } else { EarlyEnd::Left });
-        self.upstream = Upstream::Idle;
-        self.finished = true;
-        self.log.rounds = summary.rounds;
+        self.end_runs(if self.round.late {
+            EarlyEnd::Deadline
+        } else {
+            EarlyEnd::Left
+        });
+        self.round.upstream = Upstream::Idle;
+        self.answer.finished = true;
+        self.call.log.rounds = summary.rounds;
         self.ended(self.as_read(summary.end));
-        if let Some(recording) = &self.recording {
-            recording.write("response", std::mem::take(&mut self.recorded).freeze());
+        if let Some(recording) = &self.parts.recording {
+            recording.write("response", std::mem::take(&mut self.answer.recorded).freeze());
         }
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
-        let is_cut = self.gateway.is_cut();
+        let is_cut = self.call.gateway.is_cut();
         self.end_runs(if is_cut { EarlyEnd::Shutdown } else { EarlyEnd::Left });
-        self.log.duration = self.begun.elapsed();
-        if let Some(tools) = &self.tools {
-            tools.take_notes(&mut self.log);
+        self.call.log.duration = self.call.begun.elapsed();
+        if let Some(tools) = &self.parts.tools {
+            tools.take_notes(&mut self.call.log);
         }
-        let failed = if self.finished { None } else { self.failure() };
-        let has_left = !self.finished && failed.is_none();
-        if !self.finished {
+        let failed = if self.answer.finished { None } else { self.failure() };
+        let has_left = !self.answer.finished && failed.is_none();
+        if !self.answer.finished {
             self.remember_left();
         }
         match failed {
             Some(end) => self.ended(end),
-            None if has_left => self.log.dropped(is_cut),
+            None if has_left => self.call.log.dropped(is_cut),
             None => {}
         }
-        self.gateway
+        self.call
+            .gateway
             .metrics
             .turn_store_bytes
-            .set(i64::try_from(self.gateway.turn_store.usage().1).unwrap_or(i64::MAX));
+            .set(i64::try_from(self.call.gateway.turn_store.usage().1).unwrap_or(i64::MAX));
         let why = if is_cut {
             genai::Failure::Shutdown
         } else {
             genai::Failure::Cancelled
         };
-        self.trace.finish(&self.log, has_left.then_some(&why));
+        self.call.trace.finish(&self.call.log, has_left.then_some(&why));
         let Gateway {
             console,
             metrics,
             recent,
             ..
-        } = &*self.gateway;
-        std::mem::take(&mut self.log).publish(&**console, metrics, recent);
+        } = &*self.call.gateway;
+        std::mem::take(&mut self.call.log).publish(&**console, metrics, recent);
     }
 }
 

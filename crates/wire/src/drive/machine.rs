@@ -67,11 +67,25 @@ struct PendingCall {
     outcome: Option<CallOutcome>,
 }
 
+/// Why round 1 may be sent again in another form, if the upstream refuses it.
+#[derive(Debug, Default)]
+struct ResendOptions {
+    /// A refusal may name a call of Knack whose saved turn is lost: nothing was put back into this request, and it was not
+    /// answered before.
+    may_answer_lost: bool,
+    /// A refusal may name a member that was added for the loop's own sake: it was not left out before.
+    may_leave_out: bool,
+    /// The changes in the conversation with which round 1 is sent again without injected text and tools, if the upstream refuses
+    /// these tools. `None`: it is not sent again. A copy costs little: the texts in it are shared [`Bytes`].
+    edits_without_tools: Option<Edits>,
+    /// Round 1 was sent again without injected text and tools.
+    resent_without_tools: bool,
+}
+
 /// The loop of one request. Feed it until it says [`DriveAction::Finish`].
 ///
 /// When it says [`DriveAction::Send`], an older upstream exchange is of no use any more: its bytes must not be fed.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent facts about one request")]
 pub struct Drive {
     request: Request,
     injection: Injection,
@@ -105,16 +119,7 @@ pub struct Drive {
     /// The last round that was noted while it was read.
     noted: u32,
     last_input: Duration,
-    /// A refusal may name a call of Knack whose saved turn is lost: nothing was put back into this request, and it was not
-    /// answered before.
-    may_answer_lost: bool,
-    /// A refusal may name a member that was added for the loop's own sake: it was not left out before.
-    may_leave_out: bool,
-    /// The changes in the conversation with which round 1 is sent again without injected text and tools, if the upstream refuses
-    /// these tools. `None`: it is not sent again. A copy costs little: the texts in it are shared [`Bytes`].
-    edits_without_tools: Option<Edits>,
-    /// Round 1 was sent again without injected text and tools.
-    went_without: bool,
+    resend: ResendOptions,
     /// Since when the client has received nothing although the loop works, and how many keep-alives it got.
     quiet: Option<(Duration, u32)>,
 }
@@ -187,10 +192,7 @@ impl Drive {
             calls_run: 0,
             noted: 0,
             last_input: Duration::ZERO,
-            may_answer_lost: false,
-            may_leave_out: false,
-            edits_without_tools: None,
-            went_without: false,
+            resend: ResendOptions::default(),
             quiet: None,
         })
     }
@@ -221,14 +223,15 @@ impl Drive {
     pub fn start(&mut self, edits: Edits, calls: Vec<OpenCall>, now: Duration, out: &mut Vec<DriveAction>) {
         let from = out.len();
         let has_tools = !self.injection.tools().is_empty();
-        self.may_answer_lost = calls.is_empty() && edits.is_empty() && has_tools && !self.transparent && self.goes_on();
+        self.resend.may_answer_lost =
+            calls.is_empty() && edits.is_empty() && has_tools && !self.transparent && self.goes_on();
         if self.must_read() && !(self.injection.is_empty() && edits.is_empty()) {
             self.transparent = false;
         }
         self.background = self.in_background(&edits);
-        self.may_leave_out =
+        self.resend.may_leave_out =
             !self.transparent && dialect(self.request.format()).adds_member(&self.request, &self.injection);
-        self.edits_without_tools = (calls.is_empty() && self.can_go_without(&edits)).then(|| edits.clone());
+        self.resend.edits_without_tools = (calls.is_empty() && self.can_go_without(&edits)).then(|| edits.clone());
         self.body = self.request.apply(&self.injection, edits);
         if !self.transparent {
             self.codec.sent(&self.request, &self.body);
@@ -318,8 +321,8 @@ impl Drive {
     }
 
     /// True if round 1 was refused because of Knack's tools, and was sent again without them.
-    pub const fn went_without(&self) -> bool {
-        self.went_without
+    pub const fn resent_without_tools(&self) -> bool {
+        self.resend.resent_without_tools
     }
 
     /// True if the request makes sense without anything that Knack adds: it names nothing that only the gateway can serve. Messages

@@ -12,12 +12,13 @@ const CUT_SHORT: &str = "The upstream's stream ended before its answer was compl
 impl Exchange {
     /// Reports it.
     pub(super) fn ended(&mut self, end: EndKind) {
-        self.trace.end(&end, self.late);
-        let failure = matches!(end, EndKind::Fault(_)).then_some(if self.late { "timeout" } else { "unreadable" });
-        self.log.timeline.over(failure, self.begun.elapsed());
-        let is_good = (200..300).contains(&self.log.status);
-        self.log.broken = is_good && matches!(end, EndKind::Fault(_) | EndKind::Upstream(_));
-        self.log.end = match end {
+        self.call.trace.end(&end, self.round.late);
+        let failure =
+            matches!(end, EndKind::Fault(_)).then_some(if self.round.late { "timeout" } else { "unreadable" });
+        self.call.log.timeline.over(failure, self.call.begun.elapsed());
+        let is_good = (200..300).contains(&self.call.log.status);
+        self.call.log.broken = is_good && matches!(end, EndKind::Fault(_) | EndKind::Upstream(_));
+        self.call.log.end = match end {
             EndKind::Answer | EndKind::Passed => None,
             EndKind::Upstream(status @ 200..300) => Some(format!("provider answered {status} with an error")),
             EndKind::Upstream(status) => Some(format!("provider answered {status}")),
@@ -28,7 +29,7 @@ impl Exchange {
 
     /// The end of an answer that passed: that of a run of a skill is read by the run.
     pub(super) fn as_read(&self, end: EndKind) -> EndKind {
-        let read = self.read_by_run.as_ref().filter(|_| end == EndKind::Passed);
+        let read = self.parts.read_by_run.as_ref().filter(|_| end == EndKind::Passed);
         match read.map(RunReading::get) {
             Some(RunAnswer::Open) => EndKind::Fault(CUT_SHORT.to_owned()),
             Some(RunAnswer::Failed(end)) => end,
@@ -38,7 +39,7 @@ impl Exchange {
 
     /// The failure of an answer that is dropped before its end: its reader leaves it at an error. `None`: its client left.
     pub(super) fn failure(&self) -> Option<EndKind> {
-        if self.log.status == 0 {
+        if self.call.log.status == 0 {
             return None;
         }
         let of_loop = self.actions.iter().find_map(|action| match action {
@@ -48,7 +49,7 @@ impl Exchange {
             }) => Some(end.clone()),
             _ => None,
         });
-        of_loop.or_else(|| match self.read_by_run.as_ref()?.get() {
+        of_loop.or_else(|| match self.parts.read_by_run.as_ref()?.get() {
             RunAnswer::Failed(end) => Some(end),
             RunAnswer::Open | RunAnswer::Whole => None,
         })

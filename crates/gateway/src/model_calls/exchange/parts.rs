@@ -7,7 +7,7 @@ use http::HeaderMap;
 use knack_wire::Drive;
 use knack_wire::drive::ClientHead;
 
-use crate::http_server::budget::{HeldBody, Holding};
+use crate::http_server::budget::Holding;
 use crate::model_calls::hidden_turns::{HiddenTurnLookup, StagedFile};
 use crate::providers::provider::Api;
 use crate::runs::skill_runs::RunReading;
@@ -51,10 +51,10 @@ pub(crate) struct ExchangeParts {
     pub hidden: HiddenTurnLookup,
     /// Recording.
     pub(crate) recording: Option<Recording>,
-    /// The request's body and its share of the budget: held as long as rounds may need it.
-    pub held: HeldBody,
+    /// The request's share of the budget: held as long as rounds may need its body.
+    pub(crate) holding: Holding,
     /// The memory of the skills' texts that are of this request alone.
-    pub texts: Option<Holding>,
+    pub(crate) _texts: Option<Holding>,
     /// Knack's files that the request names, for its runs.
     pub given: Vec<StagedFile>,
     /// The container that files of its runs go into.

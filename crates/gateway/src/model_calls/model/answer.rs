@@ -57,7 +57,7 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     if head.no_retry {
         headers.insert("x-should-retry", HeaderValue::from_static("false"));
     }
-    let knack_header = if exchange.went_without() {
+    let knack_header = if exchange.resent_without_tools() {
         without_skills(&knack_header)
     } else {
         knack_header

@@ -20,13 +20,13 @@ impl Drive {
     pub(super) fn head(&mut self, head: AnswerHead, now: Duration, out: &mut Vec<DriveAction>) {
         self.last_input = now;
         let good = (200..300).contains(&head.status);
-        let lost = self.may_answer_lost && head.status == 400 && self.round == 1;
-        let left_out = self.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
+        let lost = self.resend.may_answer_lost && head.status == 400 && self.round == 1;
+        let left_out = self.resend.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
         let goes_without =
-            self.edits_without_tools.is_some() && matches!(head.status, 400 | 404 | 422) && self.round == 1;
+            self.resend.edits_without_tools.is_some() && matches!(head.status, 400 | 404 | 422) && self.round == 1;
         if good {
             // It has a copy of the hidden turns.
-            self.edits_without_tools = None;
+            self.resend.edits_without_tools = None;
         }
         if self.round == 1 && (self.transparent || !good) && !lost && !left_out && !goes_without {
             self.state = DriveState::Passing {
@@ -255,19 +255,19 @@ impl Drive {
     /// once: nothing ran, and the client cannot take out what it did not send. The same holds of one that is about Knack's
     /// tools.
     pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<DriveAction>) {
-        if std::mem::take(&mut self.may_leave_out) && self.round == 1 {
+        if std::mem::take(&mut self.resend.may_leave_out) && self.round == 1 {
             let dialect = dialect(self.request.format());
             if let Some(body) = dialect.without_added(&self.request, &self.body, &self.buffer) {
                 return self.send_first_again(body.into(), now, out);
             }
         }
         if self.round == 1
-            && let Some(edits) = self.edits_without_tools.take()
+            && let Some(edits) = self.resend.edits_without_tools.take()
             && is_of_our_tools(&self.buffer, &self.fields)
         {
             return self.send_without(edits, now, out);
         }
-        if std::mem::take(&mut self.may_answer_lost) && self.round == 1 {
+        if std::mem::take(&mut self.resend.may_answer_lost) && self.round == 1 {
             let dialect = dialect(self.request.format());
             if let Some(fault) = dialect.lost_state(&self.body, &self.buffer) {
                 return self.fault(&fault, out);
@@ -285,7 +285,7 @@ impl Drive {
         self.injection = Injection::default();
         self.aliases = Aliases::default();
         self.sorter = Sorter::new(Vec::new(), Vec::new(), false, false);
-        self.went_without = true;
+        self.resend.resent_without_tools = true;
         self.transparent = edits.is_empty() || !self.must_read();
         let body = self.request.apply(&self.injection, edits);
         if !self.transparent {
