@@ -32,7 +32,7 @@ impl Discovery for ServedSkills {
     fn answer<'a>(&'a self, parts: &'a Parts, snapshot: Arc<Snapshot>) -> BoxFuture<'a, Response<Bytes>> {
         async move {
             let offered = SnapshotSkills::of(&snapshot);
-            let response = self.0.answer(parts, ("", parts.uri.path()), &offered).await;
+            let response = self.0.answer(parts, "", parts.uri.path(), &offered).await;
             terminal::line(&format!(
                 "{} skills index | {} {}",
                 response.status().as_u16(),

@@ -7,7 +7,7 @@ use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, SkillEntry, Store, StoreError, document};
 
-use super::cluster::Cluster;
+use super::cluster::{Actor, Cluster};
 use crate::access_review::AccessAction;
 use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
 
@@ -114,8 +114,11 @@ impl CallerStore {
     }
 
     /// Where a change is made, and who makes it.
-    fn by<'a>(&'a self, owner: &'a Owner) -> (&'a str, &'a str) {
-        (owner.as_str(), &self.caller.username)
+    fn actor<'a>(&'a self, owner: &'a Owner) -> Actor<'a> {
+        Actor {
+            namespace: owner.as_str(),
+            username: &self.caller.username,
+        }
     }
 }
 
@@ -132,7 +135,7 @@ fn action(verb: &'static str, owner: &Owner, name: Option<&str>) -> AccessAction
 impl Store for CallerStore {
     async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<SkillEntry, StoreError> {
         self.demand("create", owner, None).await?;
-        self.shared.cluster.create(self.by(owner), title, draft).await
+        self.shared.cluster.create(self.actor(owner), title, draft).await
     }
 
     async fn would_keep(&self, owner: &Owner, id: Option<&str>, draft: &Draft) -> Result<(), StoreError> {
@@ -152,12 +155,12 @@ impl Store for CallerStore {
     ) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
         let cluster = &self.shared.cluster;
-        cluster.add_version(self.by(owner), id, draft, make_default).await
+        cluster.add_version(self.actor(owner), id, draft, make_default).await
     }
 
     async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
-        self.shared.cluster.add_in_turn(self.by(owner), id, draft).await
+        self.shared.cluster.add_in_turn(self.actor(owner), id, draft).await
     }
 
     async fn get(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
@@ -179,12 +182,12 @@ impl Store for CallerStore {
 
     async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
-        self.shared.cluster.set_default(self.by(owner), id, number).await
+        self.shared.cluster.set_default(self.actor(owner), id, number).await
     }
 
     async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
-        self.shared.cluster.set_mode(self.by(owner), id, mode).await
+        self.shared.cluster.set_mode(self.actor(owner), id, mode).await
     }
 
     async fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
@@ -194,7 +197,7 @@ impl Store for CallerStore {
 
     async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         self.demand_change("update", owner, id).await?;
-        self.shared.cluster.delete_version(self.by(owner), id, number).await
+        self.shared.cluster.delete_version(self.actor(owner), id, number).await
     }
 
     async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError> {

@@ -58,7 +58,8 @@ impl ClusterCatalogs {
         &self,
         call: &ApiCall,
         store: &CallerStore,
-        (owner, caller): (&Owner, &ServiceAccountCaller),
+        owner: &Owner,
+        caller: &ServiceAccountCaller,
     ) -> Result<Option<Fetch>, HubRefusal> {
         let active = self.catalogs.active;
         let bytes = match call {

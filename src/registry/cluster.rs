@@ -50,6 +50,14 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
+/// Where a change is made, and who makes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Actor<'a> {
+    pub(super) namespace: &'a str,
+    /// As the API server knows the caller.
+    pub(super) username: &'a str,
+}
+
 /// The entry after a change. Errors: the change is not allowed.
 type Change<'a> = dyn Fn(&SkillEntry) -> Result<SkillEntry, StoreError> + Send + Sync + 'a;
 
@@ -172,23 +180,20 @@ impl Cluster {
     /// Makes a skill of an upload.
     pub(super) async fn create(
         &self,
-        (namespace, by): (&str, &str),
+        actor: Actor<'_>,
         title: Option<String>,
         draft: Draft,
     ) -> Result<SkillEntry, StoreError> {
-        with_change_timeout(
-            &draft.name.clone(),
-            Box::pin(self.create_now((namespace, by), title, draft)),
-        )
-        .await
+        with_change_timeout(&draft.name.clone(), Box::pin(self.create_now(actor, title, draft))).await
     }
 
     async fn create_now(
         &self,
-        (namespace, by): (&str, &str),
+        actor: Actor<'_>,
         title: Option<String>,
         draft: Draft,
     ) -> Result<SkillEntry, StoreError> {
+        let namespace = actor.namespace;
         self.check_new_skill(namespace, &draft)?;
         let owner = knack_registry::Owner::namespace(namespace);
         let entry = SkillEntry::new(owner, title, &draft, &Stamp::of_now());
@@ -208,7 +213,7 @@ impl Cluster {
             .create(&made, None)
             .await
             .map_err(|error| store_error(&error))?;
-        let created = match skills.create_main(&entry.name, objects, by).await {
+        let created = match skills.create_main(&entry.name, objects, actor.username).await {
             Ok(created) => created,
             Err(error) => {
                 match WriteOutcome::of(&skills, &entry.name, error, |there| there.names(&version.id)).await {
@@ -236,27 +241,22 @@ impl Cluster {
     /// Keeps one more version.
     pub(super) async fn add_version(
         &self,
-        (namespace, by): (&str, &str),
+        actor: Actor<'_>,
         id: &str,
         draft: Draft,
         make_default: bool,
     ) -> Result<SkillEntry, StoreError> {
-        let (bare, files) = self.split_files(namespace, draft)?;
+        let (bare, files) = self.split_files(actor.namespace, draft)?;
         // The id is that of the attempt: another writer may have made a version before it.
         let change = move |entry: &SkillEntry| entry.with_version(&bare, make_default, &Stamp::of_now());
-        self.change((namespace, by), id, &change, Some(files)).await
+        self.change(actor, id, &change, Some(files)).await
     }
 
     /// Keeps one more version, for which the oldest may have to go.
-    pub(super) async fn add_in_turn(
-        &self,
-        (namespace, by): (&str, &str),
-        id: &str,
-        draft: Draft,
-    ) -> Result<SkillEntry, StoreError> {
-        let (bare, files) = self.split_files(namespace, draft)?;
+    pub(super) async fn add_in_turn(&self, actor: Actor<'_>, id: &str, draft: Draft) -> Result<SkillEntry, StoreError> {
+        let (bare, files) = self.split_files(actor.namespace, draft)?;
         let change = move |entry: &SkillEntry| entry.with_version_in_turn(&bare, &Stamp::of_now());
-        self.change((namespace, by), id, &change, Some(files)).await
+        self.change(actor, id, &change, Some(files)).await
     }
 
     /// A version without its files, and these, if the quota has room for them.
@@ -267,49 +267,51 @@ impl Cluster {
     }
 
     /// Serves another version where none is named.
-    pub(super) async fn set_default(&self, of: (&str, &str), id: &str, number: u32) -> Result<SkillEntry, StoreError> {
+    pub(super) async fn set_default(&self, actor: Actor<'_>, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         let now = Stamp::of_now().now;
-        self.change(of, id, &move |entry| entry.with_default(number, now), None)
+        self.change(actor, id, &move |entry| entry.with_default(number, now), None)
             .await
     }
 
     /// Sets when it reaches models.
-    pub(super) async fn set_mode(&self, of: (&str, &str), id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
+    pub(super) async fn set_mode(&self, actor: Actor<'_>, id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         let now = Stamp::of_now().now;
-        self.change(of, id, &move |entry| Ok(entry.with_mode(mode, now)), None)
+        self.change(actor, id, &move |entry| Ok(entry.with_mode(mode, now)), None)
             .await
     }
 
     /// Removes a version.
     pub(super) async fn delete_version(
         &self,
-        of: (&str, &str),
+        actor: Actor<'_>,
         id: &str,
         number: u32,
     ) -> Result<SkillEntry, StoreError> {
         let now = Stamp::of_now().now;
-        self.change(of, id, &move |entry| entry.without_version(number, now), None)
+        self.change(actor, id, &move |entry| entry.without_version(number, now), None)
             .await
     }
 
     async fn change(
         &self,
-        of: (&str, &str),
+        actor: Actor<'_>,
         id: &str,
         change: &Change<'_>,
         files: Option<Files>,
     ) -> Result<SkillEntry, StoreError> {
-        let known = self.get(of.0, id)?;
-        with_change_timeout(&known.name, Box::pin(self.change_now(of, (&known, id), change, files))).await
+        let known = self.get(actor.namespace, id)?;
+        with_change_timeout(&known.name, Box::pin(self.change_now(actor, &known, id, change, files))).await
     }
 
     async fn change_now(
         &self,
-        (namespace, by): (&str, &str),
-        (known, id): (&RegistryObject, &str),
+        actor: Actor<'_>,
+        known: &RegistryObject,
+        id: &str,
         change: &Change<'_>,
         files: Option<Files>,
     ) -> Result<SkillEntry, StoreError> {
+        let namespace = actor.namespace;
         let skills = Skills::of(&self.client, namespace);
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -323,13 +325,13 @@ impl Cluster {
                 let number = after.entry.latest().map_or(0, |version| version.number);
                 after.shards.insert(number, made.len());
             }
-            let Some(written) = self.commit((&main, by), (&before, &after), &made).await? else {
+            let Some(written) = self.commit(&main, actor, &before, &after, &made).await? else {
                 continue;
             };
             self.note(&written);
             // If another writer has changed it meanwhile, that writer removes the old objects.
             if UploadedSkill::of(&written).as_ref() == Some(&after) {
-                self.tidy(&written, (&before, &after)).await;
+                self.tidy(&written, &before, &after).await;
             }
             return Ok(after.entry);
         }
@@ -340,8 +342,10 @@ impl Cluster {
     /// faster, and nothing was changed.
     async fn commit(
         &self,
-        (main, by): (&Skill, &str),
-        (before, after): (&UploadedSkill, &UploadedSkill),
+        main: &Skill,
+        actor: Actor<'_>,
+        before: &UploadedSkill,
+        after: &UploadedSkill,
         made: &[ConfigMap],
     ) -> Result<Option<Skill>, StoreError> {
         let (name, namespace) = (&after.entry.name, main.metadata.namespace.clone().unwrap_or_default());
@@ -358,7 +362,7 @@ impl Cluster {
         let beside = prepared.await.map_err(|error| store_error(&error))?;
         let committed = async {
             skills.bring_before(main, before, &objects, &beside).await?;
-            skills.replace_main(main, &objects, by).await
+            skills.replace_main(main, &objects, actor.username).await
         };
         let error = match committed.await {
             Ok(written) => return Ok(Some(written)),
@@ -408,7 +412,7 @@ impl Cluster {
     }
 
     /// What a change leaves beside the skill. What fails here is done by the sweep.
-    async fn tidy(&self, main: &Skill, (before, after): (&UploadedSkill, &UploadedSkill)) {
+    async fn tidy(&self, main: &Skill, before: &UploadedSkill, after: &UploadedSkill) {
         let namespace = main.metadata.namespace.clone().unwrap_or_default();
         let (contents, skills) = (
             Contents::of(&self.client, &namespace),

@@ -54,25 +54,33 @@ pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Req
         Err(text) => return unknown(&text),
     };
     if bare.starts_with(FOLDER) {
-        let (who, response) = offer(&state, (named, &path), request).await;
+        let (who, response) = offer(&state, named, &path, request).await;
         state
             .metrics
             .answered("discovery", response.status().as_u16(), begun.elapsed().as_secs_f64());
-        log((&method, &path), &response, (begun, &who, &id));
+        log(&method, &path, &response, begun, &who, &id);
         return response.map(Body::from);
     }
     let Some(call) = route(&method, &bare, request.uri().query(), request.headers()) else {
         return unknown("no such skill, or not a path of a Skills API; ids of uploaded skills start with skill_knack_");
     };
-    let (who, response) = respond(&state, (&call, &id), named, request).await;
+    let (parts, body) = request.into_parts();
+    let incoming = Incoming {
+        call: &call,
+        request_id: &id,
+        namespace: named,
+        parts,
+        body,
+    };
+    let (who, response) = respond(&state, incoming).await;
     let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
     state.metrics.answered(api_of(&call), status, seconds);
-    log((&method, &path), &response, (begun, &who, &id));
+    log(&method, &path, &response, begun, &who, &id);
     response.map(Body::from)
 }
 
 /// The line of a request in the log.
-fn log((method, path): (&Method, &str), response: &Response<Bytes>, (begun, who, id): (Instant, &str, &str)) {
+fn log(method: &Method, path: &str, response: &Response<Bytes>, begun: Instant, who: &str, id: &str) {
     let (status, seconds) = (response.status().as_u16(), begun.elapsed().as_secs_f64());
     tracing::info!(request_id = id, %method, path, status, seconds, caller = who, "answered");
 }
@@ -80,7 +88,8 @@ fn log((method, path): (&Method, &str), response: &Response<Bytes>, (begun, who,
 /// The caller's name for the log, and the index of the skills that it may list, or a file of one.
 async fn offer(
     state: &RegistryState,
-    (named, path): (Option<String>, &str),
+    named: Option<String>,
+    path: &str,
     request: Request,
 ) -> (String, Response<Bytes>) {
     let (parts, _) = request.into_parts();
@@ -89,14 +98,15 @@ async fn offer(
         Err(refusal) => return (String::new(), of_problem(&refusal).response(path)),
     };
     let who = caller.name();
-    let answered = offer_to(state, caller, (named, &parts)).await;
+    let answered = offer_to(state, caller, named, &parts).await;
     (who, answered.unwrap_or_else(|refused| refused.response(path)))
 }
 
 async fn offer_to(
     state: &RegistryState,
     caller: ServiceAccountCaller,
-    (named, parts): (Option<String>, &Parts),
+    named: Option<String>,
+    parts: &Parts,
 ) -> Result<Response<Bytes>, Refusal> {
     let of_problem = |refusal: HubRefusal| of_problem(&refusal);
     demand_ready(state).map_err(of_problem)?;
@@ -113,7 +123,7 @@ async fn offer_to(
         Owner::namespace(&namespace),
     );
     let offered = OfferedInNamespace::of(&store, &owner).await?;
-    Ok(state.site.answer(parts, (&before, path), &offered).await)
+    Ok(state.site.answer(parts, &before, path, &offered).await)
 }
 
 /// Error: 400 for a namespace of another installation.
@@ -125,31 +135,42 @@ fn demand_served(state: &RegistryState, namespace: &str) -> Result<(), HubRefusa
     Err(HubRefusal::new(RefusalCode::Invalid, text))
 }
 
+/// A request of a Skills API.
+struct Incoming<'a> {
+    call: &'a ApiCall,
+    request_id: &'a str,
+    /// The namespace that its address names.
+    namespace: Option<String>,
+    parts: Parts,
+    body: Body,
+}
+
 /// The caller's name for the log, and the answer.
-async fn respond(
-    state: &Arc<RegistryState>,
-    (call, id): (&ApiCall, &str),
-    named: Option<String>,
-    request: Request,
-) -> (String, Response<Bytes>) {
-    let (parts, body) = request.into_parts();
-    let caller = match authenticate(&state.callers, &parts).await {
+async fn respond(state: &Arc<RegistryState>, incoming: Incoming<'_>) -> (String, Response<Bytes>) {
+    let (call, id) = (incoming.call, incoming.request_id);
+    let caller = match authenticate(&state.callers, &incoming.parts).await {
         Ok(caller) => caller,
         Err(refusal) => return (String::new(), denied(call, &refusal, id)),
     };
-    let answered = answer_caller(state, (call, id), (&caller, named), (parts, body)).await;
+    let answered = answer_caller(state, &caller, incoming).await;
     let answered = answered.unwrap_or_else(|refusal| denied(call, &refusal, id));
     (caller.name(), answered)
 }
 
 async fn answer_caller(
     state: &Arc<RegistryState>,
-    (call, id): (&ApiCall, &str),
-    (caller, named): (&ServiceAccountCaller, Option<String>),
-    (parts, body): (Parts, Body),
+    caller: &ServiceAccountCaller,
+    incoming: Incoming<'_>,
 ) -> Result<Response<Bytes>, HubRefusal> {
+    let Incoming {
+        call,
+        request_id,
+        namespace,
+        parts,
+        body,
+    } = incoming;
     demand_ready(state)?;
-    let namespace = named.unwrap_or_else(|| caller.namespace.clone());
+    let namespace = namespace.unwrap_or_else(|| caller.namespace.clone());
     demand_served(state, &namespace)?;
     let permit = match parts.method {
         Method::GET | Method::HEAD => read_permit(state, caller)?,
@@ -163,13 +184,13 @@ async fn answer_caller(
         query: parts.uri.query().map(str::to_owned),
         headers: parts.headers,
         body: held.bytes.clone(),
-        request_id: id.to_owned(),
+        request_id: request_id.to_owned(),
     };
     let store = Arc::new(CallerStore::new(Arc::clone(&state.shared), caller.clone()));
     let mut apis = Apis::new(Arc::clone(&store) as Arc<_>, &state.reader);
     let mut fetch = None;
     if let Some(catalogs) = &state.catalogs {
-        fetch = catalogs.admit(call, &store, (&owner, caller)).await?;
+        fetch = catalogs.admit(call, &store, &owner, caller).await?;
         apis = apis.with_catalogs(catalogs.catalogs.clone());
     }
     if let Some(history) = &state.history {

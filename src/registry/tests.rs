@@ -17,14 +17,17 @@ use serde_json::json;
 use fake::Fake;
 
 use super::caller_store::{CallerStore, Shared};
-use super::cluster::{Cluster, SKILLS_MAX};
+use super::cluster::{Actor, Cluster, SKILLS_MAX};
 use super::objects::tests::{object, uploaded};
 use super::objects::{UploadedSkill, version_of};
 use super::sweep::sweep;
 use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
 
 /// Who asks, from where.
-const OF: (&str, &str) = ("team", "system:serviceaccount:team:app");
+const OF: Actor<'_> = Actor {
+    namespace: "team",
+    username: "system:serviceaccount:team:app",
+};
 /// Later than what a change may still be making, microseconds.
 const LATER: i64 = 11 * 60 * 1_000_000;
 
@@ -340,7 +343,7 @@ async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads(
         namespace: "team".to_owned(),
         service_account: "app".to_owned(),
         uid: String::new(),
-        username: OF.1.to_owned(),
+        username: OF.username.to_owned(),
         groups: Vec::new(),
         extra: BTreeMap::new(),
         expires: u64::MAX,

@@ -116,7 +116,10 @@ async fn installers_get_the_default_versions_that_the_caller_may_list() {
     assert_eq!(running.offered(INDEX).await, []);
     let draw = cluster.create(OF, None, draft("draw", "one")).await.unwrap();
     cluster.create(OF, None, two_files("box")).await.unwrap();
-    let other = ("other", OF.1);
+    let other = Actor {
+        namespace: "other",
+        ..OF
+    };
     cluster.create(other, None, draft("elsewhere", "one")).await.unwrap();
 
     let folder = "/.well-known/agent-skills";
