@@ -157,7 +157,7 @@ impl Site {
     async fn index(&self, before: &str, offered: &dyn OfferedSkills) -> Result<ServedFile, Refusal> {
         let mut offers = Vec::with_capacity(offered.skills().len());
         for (at, skill) in offered.skills().iter().enumerate().take(ENTRIES_MAX) {
-            match self.measured(offered, (at, skill)).await {
+            match self.measured(offered, at, skill).await {
                 Ok(measured) => offers.push(offer(before, skill, measured)),
                 // It was deleted meanwhile.
                 Err(Refusal::NotFound) => {}
@@ -173,11 +173,7 @@ impl Site {
     }
 
     /// Kind and digest of a skill's file.
-    async fn measured(
-        &self,
-        offered: &dyn OfferedSkills,
-        (at, skill): (usize, &SiteSkill),
-    ) -> Result<FileDigest, Refusal> {
+    async fn measured(&self, offered: &dyn OfferedSkills, at: usize, skill: &SiteSkill) -> Result<FileDigest, Refusal> {
         if let Some(known) = self.known(&skill.digest) {
             return Ok(known);
         }

@@ -117,9 +117,11 @@ fn bound(needed: &mut BTreeMap<String, String>, written: &BTreeMap<String, Strin
 /// The statuses while the API server refuses the Role with these `lines`, of which it has `current_rules`: an environment that
 /// the hub may not run yet stays what it was `before`, or waits and says `why`. Of the lines those stay that the Role has.
 pub(super) fn held_back(
-    (statuses, before): (&EnvironmentStatuses, &EnvironmentStatuses),
+    statuses: &EnvironmentStatuses,
+    before: &EnvironmentStatuses,
     wanted: &BTreeMap<String, NeededEnvironment>,
-    (lines, current_rules): (&mut BTreeMap<String, String>, &[PolicyRule]),
+    lines: &mut BTreeMap<String, String>,
+    current_rules: &[PolicyRule],
     why: &str,
     now: i64,
 ) -> EnvironmentStatuses {
@@ -330,7 +332,7 @@ mod tests {
         ]);
         let mut lines = admitted(&now, &all, |_| true, &BTreeMap::new(), NOW).lines;
         let current = rules(&lines_of(&[("a_main_k", String::new()), ("a_main_old", String::new())]));
-        let held = held_back((&now, &before), &all, (&mut lines, &current), "why", NOW);
+        let held = held_back(&now, &before, &all, &mut lines, &current, "why", NOW);
         let reported: Vec<(&str, State, &str)> = held
             .0
             .iter()

@@ -83,7 +83,7 @@ async fn an_image_of_two_architectures_is_read_for_that_of_the_builder() {
     let server = Router::new().fallback(answer).with_state(Arc::new(documents));
     let server = tokio::spawn(async move { axum::serve(listener, server).await });
     let of = Reference::parse(&format!("{host}/team/base:two")).unwrap();
-    let registry = ImageRegistry::new((&of, Access::Pull), &Credentials::default(), true, &Roots::default()).unwrap();
+    let registry = ImageRegistry::new(&of, Access::Pull, &Credentials::default(), true, &Roots::default()).unwrap();
 
     for (version, architecture) in [
         ("two", "amd64"),
@@ -127,7 +127,7 @@ async fn answering(answer: Response) -> (String, tokio::task::JoinHandle<()>) {
 /// Asks a registry behind the guard for a manifest, where an administrator has named these repositories.
 async fn asked(host: &str, named: &[String]) -> String {
     let of = Reference::parse(&format!("{host}/team/base:1")).unwrap();
-    let registry = ImageRegistry::new((&of, Access::Pull), &Credentials::default(), true, &Roots::default()).unwrap();
+    let registry = ImageRegistry::new(&of, Access::Pull, &Credentials::default(), true, &Roots::default()).unwrap();
     let guard = guard_of(named.iter().map(String::as_str), true);
     let registry = match registry.guarded(guard, &Roots::default()) {
         Ok(registry) => registry,

@@ -105,13 +105,13 @@ async fn build_one(args: &BuildArgs) -> Result<Outcome, BuildError> {
     let anonymous = Credentials::default();
     let base_credentials = if is_listed { &credentials } else { &anonymous };
     let mut from =
-        ImageRegistry::new((&base, Access::Pull), base_credentials, args.plain_http, &roots).map_err(refused)?;
+        ImageRegistry::new(&base, Access::Pull, base_credentials, args.plain_http, &roots).map_err(refused)?;
     if !is_listed {
         let named = args.base_repositories.iter().chain([&args.repository]);
         let guard = guard_of(named.map(String::as_str), args.plain_http);
         from = from.guarded(guard, &roots).map_err(refused)?;
     }
-    let to = ImageRegistry::new((&target, Access::PullPush), &credentials, args.plain_http, &roots).map_err(refused)?;
+    let to = ImageRegistry::new(&target, Access::PullPush, &credentials, args.plain_http, &roots).map_err(refused)?;
     // Before the installation: an environment that cannot be pushed need not be built.
     let base = Parts::of(&from, &base.version, architecture()).await;
     let base = base.map_err(|error| refused(if is_listed { error } else { unlisted(&error) }))?;

@@ -91,7 +91,8 @@ pub(super) fn decide(
     known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
     unpulled: &BTreeMap<String, i64>,
-    (start_order, unread): (&StartOrder, &Unread),
+    start_order: &StartOrder,
+    unread: &Unread,
     now: i64,
 ) -> BuildPlan {
     let mut plan = BuildPlan {

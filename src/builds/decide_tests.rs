@@ -53,7 +53,7 @@ fn decide(
     now: i64,
 ) -> BuildPlan {
     let (order, unread) = (StartOrder::default(), Unread::default());
-    super::decide(wanted, known, builds, unpulled, (&order, &unread), now)
+    super::decide(wanted, known, builds, unpulled, &order, &unread, now)
 }
 
 fn ended(state: State) -> Build {
@@ -313,7 +313,8 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
             &known,
             &builds,
             &BTreeMap::new(),
-            (&start_order, &Unread::default()),
+            &start_order,
+            &Unread::default(),
             NOW + reconcile,
         );
         for key in &plan.start {
@@ -525,7 +526,8 @@ fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_r
             known,
             &BTreeMap::new(),
             &BTreeMap::new(),
-            (&StartOrder::default(), &Unread::default()),
+            &StartOrder::default(),
+            &Unread::default(),
             now,
         )
     };
@@ -572,7 +574,7 @@ fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
     let (mut known, mut unread) = (EnvironmentStatuses::default(), Unread::default());
     let order = StartOrder::default();
     let reconcile = |known: &EnvironmentStatuses, unread: &Unread, now| {
-        super::decide(&all, known, &BTreeMap::new(), &BTreeMap::new(), (&order, unread), now)
+        super::decide(&all, known, &BTreeMap::new(), &BTreeMap::new(), &order, unread, now)
     };
     let plan = reconcile(&known, &unread, NOW);
     assert_eq!(plan.start, ["a1", "a2", "a3", "a4"]);

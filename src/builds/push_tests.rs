@@ -70,13 +70,7 @@ async fn a_registry_without_room_is_named_and_gets_no_manifest_of_what_is_missin
         let server = tokio::spawn(async move { axum::serve(listener, server).await });
 
         let to = Reference::parse(&format!("{host}/team/made:dev")).unwrap();
-        let to = ImageRegistry::new(
-            (&to, Access::PullPush),
-            &Credentials::default(),
-            true,
-            &Roots::default(),
-        )
-        .unwrap();
+        let to = ImageRegistry::new(&to, Access::PullPush, &Credentials::default(), true, &Roots::default()).unwrap();
         let base = Parts {
             manifest: json!({"layers": [], "config": {}}),
             kind: "application/vnd.oci.image.manifest.v1+json".to_owned(),
@@ -198,7 +192,7 @@ async fn pushed(reads_base: bool, failures: &[(&'static str, StatusCode)]) -> (V
     let server = tokio::spawn(async move { axum::serve(listener, server).await });
     let open = |name: &str, access| {
         let of = Reference::parse(&format!("{host}/team/{name}:dev")).unwrap();
-        ImageRegistry::new((&of, access), &Credentials::default(), true, &Roots::default()).unwrap()
+        ImageRegistry::new(&of, access, &Credentials::default(), true, &Roots::default()).unwrap()
     };
     let (from, to) = (open("base", Access::Pull), open("made", Access::PullPush));
     let base = Parts {

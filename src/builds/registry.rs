@@ -86,7 +86,8 @@ impl From<Unanswered> for RegistryError {
 impl ImageRegistry {
     /// The registry of a repository, whose certificate is checked against these authorities. Errors: its name cannot be an address, or there is no client.
     pub fn new(
-        (of, access): (&Reference, Access),
+        of: &Reference,
+        access: Access,
         credentials: &Credentials,
         plain_http: bool,
         roots: &Roots,
@@ -176,7 +177,7 @@ impl ImageRegistry {
                 .await?;
             Ok(Body::from(found))
         };
-        self.upload((digest, size), location, body).await
+        self.upload(digest, size, location, body).await
     }
 
     /// Asks the registry to take a blob from another of its repositories. It may not: the account may read that repository by no
@@ -220,7 +221,7 @@ impl ImageRegistry {
             let file = file.map_err(|error| RegistryError(format!("the layer cannot be read: {error}")))?;
             Ok(Body::wrap_stream(ReaderStream::new(file)))
         };
-        self.upload((digest, size), None, body).await
+        self.upload(digest, size, None, body).await
     }
 
     /// Pushes bytes as a blob.
@@ -230,7 +231,7 @@ impl ImageRegistry {
         }
         let bytes = Bytes::from(bytes);
         let body = async || Ok(Body::from(bytes.clone()));
-        self.upload((digest, bytes.len() as u64), None, body).await
+        self.upload(digest, bytes.len() as u64, None, body).await
     }
 
     /// Pushes a manifest under its digest.
@@ -274,7 +275,8 @@ impl ImageRegistry {
     /// Uploads a blob, to `location` or one that the registry gives, and again from its beginning after a failure that passes.
     async fn upload(
         &self,
-        (digest, size): (&str, u64),
+        digest: &str,
+        size: u64,
         mut location: Option<Url>,
         body: impl AsyncFn() -> Result<Body, RegistryError>,
     ) -> Result<(), RegistryError> {

@@ -213,7 +213,8 @@ impl Server {
             &before.statuses,
             &builds.by_key,
             &unpulled,
-            (&past.start_order, &past.unread),
+            &past.start_order,
+            &past.unread,
             now,
         );
         // First what has happened: nothing that is refused to a new build may keep it from being known. The statuses go before the
@@ -262,9 +263,11 @@ impl Server {
                     answer.message
                 );
                 held_back(
-                    (&statuses, &last.statuses),
+                    &statuses,
+                    &last.statuses,
                     wanted,
-                    (&mut admitted_lines, current_rules),
+                    &mut admitted_lines,
+                    current_rules,
                     &why,
                     now,
                 )

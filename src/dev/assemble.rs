@@ -46,7 +46,7 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
             reports.push(SourceReport::error(source.origin.clone(), text));
             continue;
         }
-        match verdict((&settings, &rules), source, last) {
+        match verdict(&settings, &rules, source, last) {
             Verdict::Served => sources.push(source),
             Verdict::LastServed(why) => {
                 let text = format!("skill {}: {why}", source.id.name);
@@ -89,7 +89,7 @@ enum Verdict {
     NotServed(String),
 }
 
-fn verdict((settings, rules): (&RuntimeSettings, &Rules), source: &SkillSource, last: &LastGood) -> Verdict {
+fn verdict(settings: &RuntimeSettings, rules: &Rules, source: &SkillSource, last: &LastGood) -> Verdict {
     if let Err(reason) = runtime::accepts(settings, source) {
         return Verdict::NotServed(reason);
     }

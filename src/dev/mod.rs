@@ -402,7 +402,7 @@ fn uploads(
             .map_or_else(Rules::default, |at_start| at_start.rules.clone()),
         granted: search.flags.granted.clone().map(Arc::from),
     };
-    let opened = DevUploads::open((folder, args.history_days), runtime, judged, catalogs);
+    let opened = DevUploads::open(folder, args.history_days, runtime, judged, catalogs);
     let opened = opened.with_context(|| format!("--registry {}", folder.display()))?;
     terminal::line(&format!("uploaded skills are kept in {}", folder.display()));
     Ok(Some(Arc::new(opened)))

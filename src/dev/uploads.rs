@@ -44,7 +44,8 @@ pub(super) struct DevUploads {
 impl DevUploads {
     /// Opens a folder, with the history of so many days.
     pub(super) fn open(
-        (root, history_days): (&Path, u32),
+        root: &Path,
+        history_days: u32,
         runtime: UploadRuntime,
         judged: Arc<ReadySkills>,
         catalogs: Catalogs,

@@ -41,7 +41,8 @@ impl Bodies {
     /// The same of a body that has a bound of its own: what it is, and its bytes.
     pub async fn read_within(
         &self,
-        (what, max_bytes): (&str, usize),
+        what: &str,
+        max_bytes: usize,
         caller: &str,
         headers: &HeaderMap,
         body: Body,

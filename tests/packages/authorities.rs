@@ -68,7 +68,7 @@ async fn the_registry_of_images_is_reached_by_the_authority_that_is_named() {
     let name = format!("{}/team/sandbox:1", server.url.replace("https://", ""));
     let image = Reference::parse(&name).unwrap();
     let ask = async |roots: &Roots| {
-        let registry = ImageRegistry::new((&image, Access::Pull), &Credentials::default(), false, roots).unwrap();
+        let registry = ImageRegistry::new(&image, Access::Pull, &Credentials::default(), false, roots).unwrap();
         registry.manifest("1").await
     };
     let refused = ask(&Roots::default()).await.unwrap_err().to_string();

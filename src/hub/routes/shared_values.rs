@@ -54,7 +54,7 @@ pub(super) async fn write(
     let (client, keys) = read_path(&path)?;
     let held = state
         .bodies
-        .read_within(("a value", KEPT_MAX_BYTES), &caller.key(), &headers, body)
+        .read_within("a value", KEPT_MAX_BYTES, &caller.key(), &headers, body)
         .await
         .map_err(refused)?;
     let value = KeptValue {

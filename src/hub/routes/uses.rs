@@ -23,7 +23,7 @@ pub(super) async fn count(
     let granted = granted(&state, &caller, &query, "uses").await?;
     let held = state
         .bodies
-        .read_within(("a report of uses", USES_MAX_BYTES), &caller.key(), &headers, body)
+        .read_within("a report of uses", USES_MAX_BYTES, &caller.key(), &headers, body)
         .await
         .map_err(refused)?;
     let post: UsesPost = serde_json::from_slice(&held.bytes).map_err(|error| {

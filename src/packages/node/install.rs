@@ -56,7 +56,7 @@ pub(in crate::packages) async fn install(
     tokio::fs::create_dir_all(scratch)
         .await
         .map_err(|error| BuildError::of_disk("the store", &error))?;
-    let all = install_all(index, wanted, (scratch, prefix), limits);
+    let all = install_all(index, wanted, scratch, prefix, limits);
     match tokio::time::timeout(limits.time, all).await {
         Ok(done) => done.map(|()| names),
         Err(_) => Err(BuildError::new(
@@ -91,7 +91,8 @@ fn fitting<'a>(packages: &'a [NodePackage], machine: Machine<'_>) -> Result<Vec<
 async fn install_all(
     index: &NpmIndex,
     wanted: Vec<&NodePackage>,
-    (scratch, prefix): (&Path, &Path),
+    scratch: &Path,
+    prefix: &Path,
     limits: &BuildLimits,
 ) -> Result<(), BuildError> {
     let mut fetches = Vec::new();

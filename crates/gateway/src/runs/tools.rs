@@ -155,7 +155,7 @@ impl ToolRunner {
         let id_at = |start| ExecutionId::new(start, &self.request_id, call.round, &call_id);
         let mut id = id_at(self.request_start);
         let at = trace.context();
-        let mut open = OpenRun::begin((&self.request_id, &self.state), (id, call), &spec, trace);
+        let mut open = OpenRun::begin(&self.request_id, &self.state, id, call, &spec, trace);
         let mut result = self.run_as(id, call, &spec, &limits, cancel.clone(), at).await;
         if let Err(ExecutionError::Invalid(_)) = &result {
             // The answer showed the executor's clock: another replica's than the one that the request began with.

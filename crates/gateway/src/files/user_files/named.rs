@@ -40,7 +40,7 @@ pub(crate) struct NamedFiles {
 
 impl NamedFiles {
     /// Takes room for one file more than so many, before it is read.
-    fn admit(&mut self, gateway: &Gateway, (files, size): (usize, u64)) -> Result<(), Fault> {
+    fn admit(&mut self, gateway: &Gateway, files: usize, size: u64) -> Result<(), Fault> {
         let bytes = self.bytes + usize::try_from(size).unwrap_or(STAGED_MAX_BYTES);
         if files >= MADE_MAX_FILES || bytes > STAGED_MAX_BYTES {
             let text = format!(
@@ -75,7 +75,9 @@ const NO_MEMORY: &str = "The gateway is short of memory for the files of this re
 /// The files are those of the caller, and their memory counts for who comes beside it.
 pub(crate) async fn resolve(
     gateway: &Gateway,
-    caller: (&Caller, KeyedHash, Option<IpAddr>),
+    caller: &Caller,
+    counted: KeyedHash,
+    address: Option<IpAddr>,
     route: &ModelRoute,
     body: &mut Bytes,
 ) -> Result<NamedFiles, Fault> {
@@ -83,12 +85,14 @@ pub(crate) async fn resolve(
         return Ok(NamedFiles::default());
     }
     // Boxed, so that requests which name nothing do not carry its state.
-    Box::pin(resolve_named(gateway, caller, route, body)).await
+    Box::pin(resolve_named(gateway, caller, counted, address, route, body)).await
 }
 
 async fn resolve_named(
     gateway: &Gateway,
-    (caller, counted, address): (&Caller, KeyedHash, Option<IpAddr>),
+    caller: &Caller,
+    counted: KeyedHash,
+    address: Option<IpAddr>,
     route: &ModelRoute,
     body: &mut Bytes,
 ) -> Result<NamedFiles, Fault> {
@@ -117,7 +121,7 @@ async fn resolve_named(
     }
     if !own.parts.is_empty() {
         named.runs_here = true;
-        *body = parts(gateway, who, (&request, &own), &mut named).await?;
+        *body = parts(gateway, who, &request, &own, &mut named).await?;
     }
     Ok(named)
 }
@@ -133,7 +137,7 @@ async fn contents(
         return Ok(Vec::new());
     };
     for (count, file) in container.files.iter().enumerate() {
-        named.admit(gateway, (count, file.size))?;
+        named.admit(gateway, count, file.size)?;
     }
     let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(who, container)).await;
     let read = read
@@ -179,7 +183,8 @@ async fn container(gateway: &Gateway, who: &FilesCaller, own: &OwnFiles) -> Resu
 async fn parts(
     gateway: &Gateway,
     who: &FilesCaller,
-    (request, own): (&Request, &OwnFiles),
+    request: &Request,
+    own: &OwnFiles,
     named: &mut NamedFiles,
 ) -> Result<Bytes, Fault> {
     let mut edits = Edits::new();
@@ -195,7 +200,7 @@ async fn parts(
         } else {
             let found = gateway.own_file(who, &part.id).await;
             let found = found.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
-            named.admit(gateway, (named.files.len(), found.info.size))?;
+            named.admit(gateway, named.files.len(), found.info.size)?;
             let bytes = gateway.content_of(who, &found).await;
             let bytes = bytes.map_err(|refusal| fault_of_param(&refusal, "file_id"))?;
             let given = Attachment {

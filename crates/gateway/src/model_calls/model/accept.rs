@@ -44,8 +44,8 @@ pub(super) async fn accept(
     let (mut held, received) = compressed::decode(held, &parts.headers).await?;
     let decoded = held.bytes.as_ptr().addr();
     let recording = recording(call, &held.bytes);
-    let from = (caller, counted, caller::unchecked_address(parts));
-    let named = named::resolve(gateway, from, route, &mut held.bytes).await?;
+    let address = caller::unchecked_address(parts);
+    let named = named::resolve(gateway, caller, counted, address, route, &mut held.bytes).await?;
     // The received bytes are used only while the body was not changed.
     let received = received.filter(|_| held.bytes.as_ptr().addr() == decoded);
     Ok(Accepted {

@@ -30,8 +30,10 @@ pub(super) struct OpenRun<'a> {
 impl<'a> OpenRun<'a> {
     /// A run that begins now, with the request that it is for and what grows there.
     pub(super) fn begin(
-        (request_id, state): (&'a str, &'a Mutex<LoopState>),
-        (id, call): (ExecutionId, &ToolCall),
+        request_id: &'a str,
+        state: &'a Mutex<LoopState>,
+        id: ExecutionId,
+        call: &ToolCall,
         spec: &RunSpec,
         trace: CallTrace,
     ) -> Self {
