@@ -15,6 +15,8 @@ mod inputs;
 mod limits;
 mod packages;
 #[cfg(test)]
+mod packages_cases_tests;
+#[cfg(test)]
 mod packages_tests;
 mod risk;
 mod select;

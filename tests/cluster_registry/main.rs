@@ -27,7 +27,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use installation::Installation;
-use requests::{Dialect, Sent, folder};
+use requests::{Dialect, Program, Sent, folder};
 
 /// What a Skill says once the controller has delivered it.
 async fn until_ready(api: &Api<Skill>, name: &str, digest: &str) {
@@ -53,8 +53,146 @@ fn digest(skill: &Skill) -> String {
     skill.spec.source.upload.clone().unwrap().digest
 }
 
+/// Creates a skill, in one dialect, and reads it in the other: its id.
+async fn create_and_read(team: &Program, skills: &Api<Skill>) -> String {
+    let made = team
+        .send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder("draw", "one")))
+        .await;
+    assert_eq!(made.status, StatusCode::OK, "{}", made.text());
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    let read = team.json(Dialect::Anthropic, "GET", &format!("/v1/skills/{id}")).await;
+    assert_eq!(
+        (read["type"].as_str(), read["id"].as_str()),
+        (Some("skill"), Some(id.as_str()))
+    );
+    let object = skills.get("draw").await.unwrap();
+    assert!(object.spec.ids.clone().unwrap().contains(&id));
+    until_ready(skills, "draw", &digest(&object)).await;
+    id
+}
+
+/// Another version, served by request only; then it is the default.
+async fn add_a_version(team: &Program, skills: &Api<Skill>, id: &str) {
+    let path = format!("/v1/skills/{id}/versions");
+    let second = team
+        .send(Dialect::OpenAi, "POST", &path, Some(folder("draw", "two")))
+        .await;
+    assert_eq!(second.json()["version"], "2", "{}", second.text());
+    let of_second = skills.get("draw-v2").await.unwrap();
+    until_ready(skills, "draw-v2", &digest(&of_second)).await;
+    let set = team
+        .send(
+            Dialect::OpenAi,
+            "POST",
+            &format!("/v1/skills/{id}"),
+            Some(json!({"default_version": "2"}).into()),
+        )
+        .await;
+    assert_eq!(set.json()["default_version"], "2", "{}", set.text());
+    until_ready(skills, "draw", &digest(&of_second)).await;
+    assert!(skills.get_opt("draw-v2").await.unwrap().is_none() && skills.get_opt("draw-v1").await.unwrap().is_some());
+    let content = team
+        .send(
+            Dialect::OpenAi,
+            "GET",
+            &format!("/v1/skills/{id}/versions/1/content"),
+            None,
+        )
+        .await;
+    assert_eq!(content.status, StatusCode::OK);
+    assert!(content.body.starts_with(b"PK"));
+}
+
+/// The other dialects have the same skills.
+async fn read_in_other_dialects(team: &Program) {
+    let rows = team.json(Dialect::OpenAi, "GET", "/api/skills").await;
+    assert_eq!(rows["data"][0]["name"], "draw", "{rows}");
+    let flow = team.json(Dialect::OpenAi, "GET", "/api/v1/skills/draw").await;
+    assert_eq!(flow["name"], "draw", "{flow}");
+    let records = team
+        .json(Dialect::OpenAi, "GET", "/v1/skills?custom_llm_provider=litellm_proxy")
+        .await;
+    assert!(
+        records["data"][0]["id"].as_str().unwrap().starts_with("litellm_skill_"),
+        "{records}"
+    );
+}
+
+/// One that somebody applies is listed, read and downloaded, and never changed.
+async fn read_what_is_applied(installation: &Installation, team: &Program, skills: &Api<Skill>) {
+    installation.apply("applied");
+    let applied = skills.get("applied").await.unwrap();
+    let of_applied = format!("skill_knack_{}", applied.metadata.uid.unwrap().replace('-', ""));
+    let listed = async {
+        loop {
+            let content = team
+                .send(
+                    Dialect::OpenAi,
+                    "GET",
+                    &format!("/v1/skills/{of_applied}/content"),
+                    None,
+                )
+                .await;
+            if content.status == StatusCode::OK {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(installation::SOON, listed)
+        .await
+        .expect("it is downloaded");
+    let list = team.json(Dialect::OpenAi, "GET", "/v1/skills").await;
+    assert_eq!(list["data"].as_array().unwrap().len(), 2, "{list}");
+    let refused = team
+        .send(Dialect::OpenAi, "DELETE", &format!("/v1/skills/{of_applied}"), None)
+        .await;
+    assert_eq!(refused.status, StatusCode::CONFLICT);
+    assert!(refused.text().contains("kubectl"), "{}", refused.text());
+}
+
+/// Somebody edits an uploaded one: from then on it is theirs.
+async fn refuse_what_others_edit(team: &Program, skills: &Api<Skill>, id: &str) {
+    let edit = Patch::Merge(json!({"spec": {"suspend": true}}));
+    let by = PatchParams {
+        field_manager: Some("kubectl-edit".to_owned()),
+        ..PatchParams::default()
+    };
+    skills.patch("draw", &by, &edit).await.unwrap();
+    let refused = team
+        .send(Dialect::Anthropic, "DELETE", &format!("/v1/skills/{id}"), None)
+        .await;
+    assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.text());
+    assert!(refused.text().contains("kubectl-edit"), "{}", refused.text());
+}
+
+/// Deletes go to everything that is the skill's.
+async fn delete_whole(installation: &Installation, team: &Program) {
+    let other = team
+        .send(Dialect::Anthropic, "POST", "/v1/skills", Some(folder("gone", "x")))
+        .await;
+    let id = other.json()["id"].as_str().unwrap().to_owned();
+    let more = team
+        .send(
+            Dialect::Anthropic,
+            "POST",
+            &format!("/v1/skills/{id}/versions"),
+            Some(folder("gone", "y")),
+        )
+        .await;
+    assert_eq!(more.status, StatusCode::OK, "{}", more.text());
+    let deleted = team
+        .send(Dialect::Anthropic, "DELETE", &format!("/v1/skills/{id}"), None)
+        .await;
+    assert_eq!(deleted.status, StatusCode::OK, "{}", deleted.text());
+    let missing = team
+        .send(Dialect::Anthropic, "GET", &format!("/v1/skills/{id}"), None)
+        .await;
+    assert_eq!(missing.status, StatusCode::NOT_FOUND);
+    installation.until_gone("gone").await;
+}
+
 #[test]
-#[expect(clippy::too_many_lines, reason = "one life of a skill, step after step")]
 fn what_a_program_uploads_is_a_skill_and_what_is_applied_is_read() {
     cluster_support::run(
         "what_a_program_uploads_is_a_skill_and_what_is_applied_is_read",
@@ -62,135 +200,12 @@ fn what_a_program_uploads_is_a_skill_and_what_is_applied_is_read() {
             let installation = Installation::start(cluster).await;
             let team = installation.client_of("team", "default").await;
             let skills: Api<Skill> = Api::namespaced(installation.client.clone(), &installation.team);
-
-            // Create, in one dialect, and read in the other.
-            let made = team
-                .send(Dialect::OpenAi, "POST", "/v1/skills", Some(folder("draw", "one")))
-                .await;
-            assert_eq!(made.status, StatusCode::OK, "{}", made.text());
-            let id = made.json()["id"].as_str().unwrap().to_owned();
-            let read = team.json(Dialect::Anthropic, "GET", &format!("/v1/skills/{id}")).await;
-            assert_eq!(
-                (read["type"].as_str(), read["id"].as_str()),
-                (Some("skill"), Some(id.as_str()))
-            );
-            let object = skills.get("draw").await.unwrap();
-            assert!(object.spec.ids.clone().unwrap().contains(&id));
-            until_ready(&skills, "draw", &digest(&object)).await;
-
-            // Another version, served by request only; then it is the default.
-            let path = format!("/v1/skills/{id}/versions");
-            let second = team
-                .send(Dialect::OpenAi, "POST", &path, Some(folder("draw", "two")))
-                .await;
-            assert_eq!(second.json()["version"], "2", "{}", second.text());
-            let of_second = skills.get("draw-v2").await.unwrap();
-            until_ready(&skills, "draw-v2", &digest(&of_second)).await;
-            let set = team
-                .send(
-                    Dialect::OpenAi,
-                    "POST",
-                    &format!("/v1/skills/{id}"),
-                    Some(json!({"default_version": "2"}).into()),
-                )
-                .await;
-            assert_eq!(set.json()["default_version"], "2", "{}", set.text());
-            until_ready(&skills, "draw", &digest(&of_second)).await;
-            assert!(
-                skills.get_opt("draw-v2").await.unwrap().is_none()
-                    && skills.get_opt("draw-v1").await.unwrap().is_some()
-            );
-            let content = team
-                .send(
-                    Dialect::OpenAi,
-                    "GET",
-                    &format!("/v1/skills/{id}/versions/1/content"),
-                    None,
-                )
-                .await;
-            assert_eq!(content.status, StatusCode::OK);
-            assert!(content.body.starts_with(b"PK"));
-
-            // The other dialects have the same skills.
-            let rows = team.json(Dialect::OpenAi, "GET", "/api/skills").await;
-            assert_eq!(rows["data"][0]["name"], "draw", "{rows}");
-            let flow = team.json(Dialect::OpenAi, "GET", "/api/v1/skills/draw").await;
-            assert_eq!(flow["name"], "draw", "{flow}");
-            let records = team
-                .json(Dialect::OpenAi, "GET", "/v1/skills?custom_llm_provider=litellm_proxy")
-                .await;
-            assert!(
-                records["data"][0]["id"].as_str().unwrap().starts_with("litellm_skill_"),
-                "{records}"
-            );
-
-            // One that somebody applies is listed, read and downloaded, and never changed.
-            installation.apply("applied");
-            let applied = skills.get("applied").await.unwrap();
-            let of_applied = format!("skill_knack_{}", applied.metadata.uid.unwrap().replace('-', ""));
-            let listed = async {
-                loop {
-                    let content = team
-                        .send(
-                            Dialect::OpenAi,
-                            "GET",
-                            &format!("/v1/skills/{of_applied}/content"),
-                            None,
-                        )
-                        .await;
-                    if content.status == StatusCode::OK {
-                        return;
-                    }
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            };
-            tokio::time::timeout(installation::SOON, listed)
-                .await
-                .expect("it is downloaded");
-            let list = team.json(Dialect::OpenAi, "GET", "/v1/skills").await;
-            assert_eq!(list["data"].as_array().unwrap().len(), 2, "{list}");
-            let refused = team
-                .send(Dialect::OpenAi, "DELETE", &format!("/v1/skills/{of_applied}"), None)
-                .await;
-            assert_eq!(refused.status, StatusCode::CONFLICT);
-            assert!(refused.text().contains("kubectl"), "{}", refused.text());
-
-            // Somebody edits an uploaded one: from then on it is theirs.
-            let edit = Patch::Merge(json!({"spec": {"suspend": true}}));
-            let by = PatchParams {
-                field_manager: Some("kubectl-edit".to_owned()),
-                ..PatchParams::default()
-            };
-            skills.patch("draw", &by, &edit).await.unwrap();
-            let refused = team
-                .send(Dialect::Anthropic, "DELETE", &format!("/v1/skills/{id}"), None)
-                .await;
-            assert_eq!(refused.status, StatusCode::CONFLICT, "{}", refused.text());
-            assert!(refused.text().contains("kubectl-edit"), "{}", refused.text());
-
-            // Deletes go to everything that is the skill's.
-            let other = team
-                .send(Dialect::Anthropic, "POST", "/v1/skills", Some(folder("gone", "x")))
-                .await;
-            let id = other.json()["id"].as_str().unwrap().to_owned();
-            let more = team
-                .send(
-                    Dialect::Anthropic,
-                    "POST",
-                    &format!("/v1/skills/{id}/versions"),
-                    Some(folder("gone", "y")),
-                )
-                .await;
-            assert_eq!(more.status, StatusCode::OK, "{}", more.text());
-            let deleted = team
-                .send(Dialect::Anthropic, "DELETE", &format!("/v1/skills/{id}"), None)
-                .await;
-            assert_eq!(deleted.status, StatusCode::OK, "{}", deleted.text());
-            let missing = team
-                .send(Dialect::Anthropic, "GET", &format!("/v1/skills/{id}"), None)
-                .await;
-            assert_eq!(missing.status, StatusCode::NOT_FOUND);
-            installation.until_gone("gone").await;
+            let id = create_and_read(&team, &skills).await;
+            add_a_version(&team, &skills, &id).await;
+            read_in_other_dialects(&team).await;
+            read_what_is_applied(&installation, &team, &skills).await;
+            refuse_what_others_edit(&team, &skills, &id).await;
+            delete_whole(&installation, &team).await;
         },
     );
 }

@@ -24,30 +24,54 @@ fn chat_result(id: &str) -> Value {
     json!({"role": "tool", "tool_call_id": id, "content": "ok"})
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one table of examples")]
-fn chat_rules_accept_and_refuse() {
-    let base = json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}]});
-    let with_tools = |more: Value| patched(&json!({"tools": [chat_tool("f"), chat_tool("g")]}), &more);
-    let tools = |list: Vec<Value>| json!({"tools": list});
-    let message = |one: Value| json!({"messages": [one]});
-    let many = |count: usize| {
-        (0..count)
-            .map(|index| chat_tool(&format!("f{index}")))
-            .collect::<Vec<_>>()
-    };
-    let function =
-        |more: Value| json!({"tools": [{"type": "function", "function": patched(&json!({"name": "f"}), &more)}]});
-    let assistant_with = |calls: Value| json!({"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "a", "tool_calls": calls}]});
-    let ok = chat_after_calls(
+fn base() -> Value {
+    json!({"model": "gpt-x", "messages": [{"role": "user", "content": "hi"}]})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn with_tools(more: Value) -> Value {
+    patched(&json!({"tools": [chat_tool("f"), chat_tool("g")]}), &more)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn tools(list: Vec<Value>) -> Value {
+    json!({"tools": list})
+}
+
+fn many(count: usize) -> Vec<Value> {
+    (0..count).map(|index| chat_tool(&format!("f{index}"))).collect()
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn message(one: Value) -> Value {
+    json!({"messages": [one]})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn function(more: Value) -> Value {
+    json!({"tools": [{"type": "function", "function": patched(&json!({"name": "f"}), &more)}]})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn assistant_with(calls: Value) -> Value {
+    json!({"messages": [{"role": "user", "content": "go"}, {"role": "assistant", "content": "a", "tool_calls": calls}]})
+}
+
+/// Calls and their results that every rule accepts.
+fn ok() -> Value {
+    chat_after_calls(
         &["a", "b"],
         &[
             chat_result("b"),
             chat_result("a"),
             json!({"role": "user", "content": "x"}),
         ],
-    );
-    let examples: Vec<Example> = vec![
+    )
+}
+
+/// Members of the request.
+fn requests() -> Vec<Example> {
+    vec![
         ("model", json!({"model": "m"}), json!({"model": ""}), "model parameter"),
         ("n", json!({"n": 2}), json!({"n": 0}), "Invalid 'n'"),
         (
@@ -93,6 +117,23 @@ fn chat_rules_accept_and_refuse() {
             "container",
         ),
         (
+            "parallel_flag",
+            with_tools(json!({"parallel_tool_calls": false})),
+            json!({"parallel_tool_calls": false}),
+            "only allowed when 'tools'",
+        ),
+    ]
+}
+
+#[test]
+fn rules_of_requests() {
+    check_examples(FormatName::Chat, &base(), &requests());
+}
+
+/// Messages and their contents.
+fn messages() -> Vec<Example> {
+    vec![
+        (
             "messages_list",
             json!({}),
             json!({"messages": null}),
@@ -114,19 +155,19 @@ fn chat_rules_accept_and_refuse() {
         ),
         (
             "content_shape",
-            ok.clone(),
+            ok(),
             message(json!({"role": "user", "content": []})),
             "empty array",
         ),
         (
             "content_shape",
-            ok.clone(),
+            ok(),
             message(json!({"role": "user", "content": {"text": "a"}})),
             "string or array",
         ),
         (
             "content_shape",
-            ok.clone(),
+            ok(),
             message(json!({"role": "user", "content": ["a"]})),
             "object with a type",
         ),
@@ -138,7 +179,7 @@ fn chat_rules_accept_and_refuse() {
         ),
         (
             "part_types",
-            ok.clone(),
+            ok(),
             message(json!({"role": "user", "content": [{"type": "text", "text": 5}]})),
             "a string",
         ),
@@ -148,67 +189,89 @@ fn chat_rules_accept_and_refuse() {
             json!({"messages": [{"role": "user", "content": "c"}, {"role": "system", "content": "a"}]}),
             "at the beginning",
         ),
-        ("call_shape", ok.clone(), assistant_with(json!([])), "minimum length 1"),
+    ]
+}
+
+#[test]
+fn rules_of_messages() {
+    check_examples(FormatName::Chat, &base(), &messages());
+}
+
+/// Calls of tools, and their results.
+fn calls() -> Vec<Example> {
+    vec![
+        ("call_shape", ok(), assistant_with(json!([])), "minimum length 1"),
         (
             "call_shape",
-            ok.clone(),
+            ok(),
             assistant_with(json!([{"id": "a", "type": "function", "function": {"name": "f", "arguments": {}}}])),
             "a string",
         ),
         (
             "call_shape",
-            ok.clone(),
+            ok(),
             assistant_with(json!([{"id": "a", "type": "function", "function": {"name": "f.g", "arguments": "{}"}}])),
             "pattern",
         ),
         (
             "call_shape",
-            ok.clone(),
+            ok(),
             message(json!({"role": "user", "content": "a", "tool_calls": [chat_call("a")]})),
             "Unknown parameter",
         ),
         (
             "call_ids",
-            ok.clone(),
+            ok(),
             chat_after_calls(&["a", "a"], &[chat_result("a")]),
             "Duplicate tool call id",
         ),
         (
             "call_ids",
-            ok.clone(),
+            ok(),
             assistant_with(json!([{"type": "function", "function": {"name": "f", "arguments": "{}"}}])),
             "1 to 64",
         ),
         (
             "results_follow_calls",
-            ok.clone(),
+            ok(),
             chat_after_calls(&["a", "b"], &[chat_result("a")]),
             "did not have response messages: b",
         ),
         (
             "results_follow_calls",
-            ok.clone(),
+            ok(),
             chat_after_calls(&["a"], &[json!({"role": "user", "content": "wait"}), chat_result("a")]),
             "must be followed by tool messages",
         ),
         (
             "results_follow_calls",
-            ok.clone(),
+            ok(),
             chat_after_calls(&["a"], &[chat_result("a"), chat_result("a")]),
             "Duplicate tool message",
         ),
         (
             "results_follow_calls",
-            ok.clone(),
+            ok(),
             chat_after_calls(&["a", "b"], &[chat_result("z"), chat_result("a")]),
             "not found in 'tool_calls'",
         ),
         (
             "results_follow_calls",
-            ok.clone(),
+            ok(),
             message(chat_result("a")),
             "preceeding message",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_calls() {
+    check_examples(FormatName::Chat, &base(), &calls());
+}
+
+/// Tools that are offered, and the choice of one.
+fn tool_lists() -> Vec<Example> {
+    vec![
         ("tools_list", tools(vec![chat_tool("f")]), tools(vec![]), "empty array"),
         ("tool_count", tools(many(128)), tools(many(129)), "maximum length 128"),
         (
@@ -281,12 +344,18 @@ fn chat_rules_accept_and_refuse() {
             ),
             "not found in 'tools'",
         ),
-        (
-            "parallel_flag",
-            with_tools(json!({"parallel_tool_calls": false})),
-            json!({"parallel_tool_calls": false}),
-            "only allowed when 'tools'",
-        ),
-    ];
-    check_examples(FormatName::Chat, &base, &examples);
+    ]
+}
+
+#[test]
+fn rules_of_tool_lists() {
+    check_examples(FormatName::Chat, &base(), &tool_lists());
+}
+
+#[test]
+fn every_rule_has_an_example() {
+    check_names(
+        FormatName::Chat,
+        &[requests(), messages(), calls(), tool_lists()].concat(),
+    );
 }

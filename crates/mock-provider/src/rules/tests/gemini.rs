@@ -28,20 +28,39 @@ fn contents(list: Value) -> Value {
     json!({"contents": all})
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one table of examples")]
-fn gemini_rules_accept_and_refuse() {
-    let base = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]});
-    let signed = signature::thought("mock0x1");
-    let one = |rest: Value| {
-        let mut list = vec![said(json!([call("f", "fc_mock0x1x0", &signed)]))];
-        list.extend(rest.as_array().unwrap().iter().cloned());
-        contents(Value::from(list))
-    };
-    let answered = one(json!([{"role": "user", "parts": [answer("f")]}]));
-    let function = |more: Value| json!({"tools": [{"functionDeclarations": [patched(&json!({"name": "f"}), &more)]}]});
-    let config = |calling: Value| json!({"tools": [{"function_declarations": [{"name": "f"}]}], "tool_config": {"function_calling_config": calling}});
-    let examples: Vec<Example> = vec![
+fn base() -> Value {
+    json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]})
+}
+
+fn signed() -> String {
+    signature::thought("mock0x1")
+}
+
+/// A signed call, and what follows it.
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn one(rest: Value) -> Value {
+    let mut list = vec![said(json!([call("f", "fc_mock0x1x0", &signed())]))];
+    list.extend(rest.as_array().unwrap().iter().cloned());
+    contents(Value::from(list))
+}
+
+fn answered() -> Value {
+    one(json!([{"role": "user", "parts": [answer("f")]}]))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn function(more: Value) -> Value {
+    json!({"tools": [{"functionDeclarations": [patched(&json!({"name": "f"}), &more)]}]})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn config(calling: Value) -> Value {
+    json!({"tools": [{"function_declarations": [{"name": "f"}]}], "tool_config": {"function_calling_config": calling}})
+}
+
+/// Members of the request.
+fn requests() -> Vec<Example> {
+    vec![
         (
             "known_fields",
             json!({"generation_config": {}, "safetySettings": []}),
@@ -61,18 +80,6 @@ fn gemini_rules_accept_and_refuse() {
             "CachedContent",
         ),
         (
-            "tools_known",
-            json!({"tools": [{"google_search": {}}]}),
-            json!({"tools": [{"type": "function"}]}),
-            "\"type\" at 'tools[0]'",
-        ),
-        (
-            "tools_not_mixed",
-            json!({"tools": [{"functionDeclarations": [{"name": "f"}]}, {"googleSearch": {}}], "toolConfig": {"includeServerSideToolInvocations": true}}),
-            json!({"tools": [{"functionDeclarations": [{"name": "f"}]}, {"googleSearch": {}}]}),
-            "cannot be combined",
-        ),
-        (
             "json_mode",
             patched(
                 &function(json!({})),
@@ -83,6 +90,29 @@ fn gemini_rules_accept_and_refuse() {
                 &json!({"generation_config": {"response_mime_type": "application/json"}}),
             ),
             "'application/json' is unsupported",
+        ),
+    ]
+}
+
+#[test]
+fn rules_of_requests() {
+    check_examples(FormatName::Gemini, &base(), &requests());
+}
+
+/// Functions that are offered, and how they may be called.
+fn functions() -> Vec<Example> {
+    vec![
+        (
+            "tools_known",
+            json!({"tools": [{"google_search": {}}]}),
+            json!({"tools": [{"type": "function"}]}),
+            "\"type\" at 'tools[0]'",
+        ),
+        (
+            "tools_not_mixed",
+            json!({"tools": [{"functionDeclarations": [{"name": "f"}]}, {"googleSearch": {}}], "toolConfig": {"includeServerSideToolInvocations": true}}),
+            json!({"tools": [{"functionDeclarations": [{"name": "f"}]}, {"googleSearch": {}}]}),
+            "cannot be combined",
         ),
         (
             "function_name",
@@ -120,9 +150,20 @@ fn gemini_rules_accept_and_refuse() {
             config(json!({"mode": "AUTO", "allowedFunctionNames": ["f"]})),
             "allowed_function_names",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_functions() {
+    check_examples(FormatName::Gemini, &base(), &functions());
+}
+
+/// Contents and their parts.
+fn conversations() -> Vec<Example> {
+    vec![
         (
             "contents_given",
-            base.clone(),
+            base(),
             json!({"contents": []}),
             "contents is not specified",
         ),
@@ -140,10 +181,27 @@ fn gemini_rules_accept_and_refuse() {
         ),
         (
             "empty_text",
-            json!({"contents": [{"parts": [{"text": "", "thoughtSignature": signed}, {"text": "a"}]}]}),
+            json!({"contents": [{"parts": [{"text": "", "thoughtSignature": signed()}, {"text": "a"}]}]}),
             json!({"contents": [{"role": "user", "parts": [{"text": ""}, {"text": "a"}]}]}),
             "empty text parameter",
         ),
+        (
+            "user_last",
+            answered(),
+            contents(json!([said(json!([{"text": "a"}]))])),
+            "end with a user role",
+        ),
+    ]
+}
+
+#[test]
+fn rules_of_conversations() {
+    check_examples(FormatName::Gemini, &base(), &conversations());
+}
+
+/// Code that ran at the provider.
+fn code_parts() -> Vec<Example> {
+    vec![
         (
             "code_fields",
             ran(&json!([code("a"), result("a")])),
@@ -172,16 +230,21 @@ fn gemini_rules_accept_and_refuse() {
             ran(&json!([code("a")])),
             "follows the executable code",
         ),
-        (
-            "user_last",
-            answered.clone(),
-            contents(json!([said(json!([{"text": "a"}]))])),
-            "end with a user role",
-        ),
+    ]
+}
+
+#[test]
+fn rules_of_code_parts() {
+    check_examples(FormatName::Gemini, &base(), &code_parts());
+}
+
+/// Calls, their answers, and signatures.
+fn calls() -> Vec<Example> {
+    vec![
         (
             "call_place",
-            answered.clone(),
-            json!({"contents": [said(json!([call("f", "a", &signed)])), {"role": "user", "parts": [answer("f")]}]}),
+            answered(),
+            json!({"contents": [said(json!([call("f", "a", &signed())])), {"role": "user", "parts": [answer("f")]}]}),
             "immediately after a user turn",
         ),
         (
@@ -192,28 +255,44 @@ fn gemini_rules_accept_and_refuse() {
         ),
         (
             "answer_object",
-            answered.clone(),
+            answered(),
             one(json!([{"role": "user", "parts": [{"functionResponse": {"name": "f", "response": "text"}}]}])),
             "an object is expected",
         ),
         (
             "thought_signature",
             one(
-                json!([{"role": "user", "parts": [answer("f")]}, said(json!([{"text": "a", "thought_signature": signed.replace('/', "_")}])), {"role": "user", "parts": [{"text": "b"}]}]),
+                json!([{"role": "user", "parts": [answer("f")]}, said(json!([{"text": "a", "thought_signature": signed().replace('/', "_")}])), {"role": "user", "parts": [{"text": "b"}]}]),
             ),
             contents(
-                json!([said(json!([call("f", "fc_mock0x2x0", &signed)])), {"role": "user", "parts": [answer("f")]}]),
+                json!([said(json!([call("f", "fc_mock0x2x0", &signed())])), {"role": "user", "parts": [answer("f")]}]),
             ),
             "missing a thought_signature",
         ),
-    ];
-    check_examples(FormatName::Gemini, &base, &examples);
+    ]
+}
+
+#[test]
+fn rules_of_calls() {
+    check_examples(FormatName::Gemini, &base(), &calls());
+}
+
+#[test]
+fn every_rule_has_an_example() {
+    check_names(
+        FormatName::Gemini,
+        &[requests(), functions(), conversations(), code_parts(), calls()].concat(),
+    );
+}
+
+#[test]
+fn answers_of_other_calls_and_forged_signatures_are_refused() {
     let wrong = one(json!([{"role": "user", "parts": [answer("g")]}]));
-    assert!(refusal(FormatName::Gemini, &base, &wrong, None).is_some());
+    assert!(refusal(FormatName::Gemini, &base(), &wrong, None).is_some());
     let forged = contents(
         json!([said(json!([{"text": "a", "thoughtSignature": "c2ln"}])), {"role": "user", "parts": [{"text": "b"}]}]),
     );
-    let refused = refusal(FormatName::Gemini, &base, &forged, None).unwrap();
+    let refused = refusal(FormatName::Gemini, &base(), &forged, None).unwrap();
     assert_eq!(refused.message, "Thought signature is not valid.");
 }
 

@@ -2,34 +2,86 @@
 
 use super::*;
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one table of examples")]
-fn messages_rules_accept_and_refuse() {
-    let base = json!({"model": "claude-x", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]});
-    let message = |one: Value| json!({"messages": [one]});
-    let user = |content: Value| message(json!({"role": "user", "content": content}));
-    let tool = |name: &str| json!({"name": name, "input_schema": {"type": "object"}});
-    let tools = |list: Vec<Value>| json!({"tools": list});
-    let marked = |count: usize| {
-        let blocks: Vec<Value> = (0..count)
-            .map(|_| json!({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}))
-            .collect();
-        user(json!(blocks))
-    };
-    let ok = exchange(
+fn base() -> Value {
+    json!({"model": "claude-x", "max_tokens": 100, "messages": [{"role": "user", "content": "hi"}]})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn message(one: Value) -> Value {
+    json!({"messages": [one]})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn user(content: Value) -> Value {
+    message(json!({"role": "user", "content": content}))
+}
+
+fn tool(name: &str) -> Value {
+    json!({"name": name, "input_schema": {"type": "object"}})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn tools(list: Vec<Value>) -> Value {
+    json!({"tools": list})
+}
+
+fn code_tool() -> Value {
+    json!({"type": "code_execution_20260521", "name": "code_execution"})
+}
+
+fn skills(id: &str) -> Value {
+    json!({"skills": [{"type": "custom", "skill_id": id, "version": "latest"}]})
+}
+
+/// A user's message with so many cache markers.
+fn marked(count: usize) -> Value {
+    let blocks: Vec<Value> = (0..count)
+        .map(|_| json!({"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}))
+        .collect();
+    user(json!(blocks))
+}
+
+/// A tool turn that every rule accepts.
+fn ok() -> Value {
+    exchange(
         vec![text("a"), tool_use("t1"), tool_use("t2")],
         vec![tool_result("t2"), tool_result("t1"), text("b")],
-    );
-    let server_call = json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}});
-    let server_result = json!({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []});
-    let code_tool = json!({"type": "code_execution_20260521", "name": "code_execution"});
-    let skills = |id: &str| json!({"skills": [{"type": "custom", "skill_id": id, "version": "latest"}]});
-    let mark = signature::mark(&[signature::sign("A")]);
-    let own = |name: &str| tool_use(&format!("{name}{mark}"));
-    let result_of = |name: &str| tool_result(&format!("{name}{mark}"));
-    let sealed = json!({"type": "redacted_thinking", "data": signature::seal("x")});
-    let kept = exchange(vec![thinking("A"), text("x"), own("t")], vec![result_of("t")]);
-    let examples: Vec<Example> = vec![
+    )
+}
+
+fn server_call() -> Value {
+    json!({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}})
+}
+
+fn server_result() -> Value {
+    json!({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []})
+}
+
+/// The id of a call that follows the thinking "A".
+fn behind_thinking(name: &str) -> String {
+    format!("{name}{}", signature::mark(&[signature::sign("A")]))
+}
+
+fn own(name: &str) -> Value {
+    tool_use(&behind_thinking(name))
+}
+
+fn result_of(name: &str) -> Value {
+    tool_result(&behind_thinking(name))
+}
+
+fn sealed() -> Value {
+    json!({"type": "redacted_thinking", "data": signature::seal("x")})
+}
+
+/// A tool turn that goes back with its thinking.
+fn kept() -> Value {
+    exchange(vec![thinking("A"), text("x"), own("t")], vec![result_of("t")])
+}
+
+/// Members of the request, and the order of its messages.
+fn requests() -> Vec<Example> {
+    vec![
         (
             "version",
             json!({"@version": "2026-10-21"}),
@@ -70,45 +122,15 @@ fn messages_rules_accept_and_refuse() {
             "functions: Extra inputs",
         ),
         (
-            "system_shape",
-            json!({"system": [text("a")]}),
-            json!({"system": [text("")]}),
-            "non-empty",
-        ),
-        (
-            "system_shape",
-            json!({"system": "a"}),
-            json!({"system": {"text": "a"}}),
-            "string or list",
-        ),
-        (
-            "system_shape",
-            json!({"system": null}),
-            json!({"system": [{"type": "image"}]}),
-            "'text'",
-        ),
-        (
             "sampling",
             json!({"temperature": 1.0}),
             json!({"@version": "2026-10-21", "temperature": 1.0}),
             "temperature",
         ),
         (
-            "thinking_budget",
-            json!({"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 2000}}),
-            json!({"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 5}}),
-            "1024",
-        ),
-        (
-            "thinking_budget",
-            json!({"thinking": {"type": "adaptive"}}),
-            json!({"max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 2000}}),
-            "must be greater",
-        ),
-        (
             "container",
-            json!({"container": skills("skill_01"), "tools": [code_tool]}),
-            json!({"container": skills("litellm:x"), "tools": [code_tool]}),
+            json!({"container": skills("skill_01"), "tools": [code_tool()]}),
+            json!({"container": skills("litellm:x"), "tools": [code_tool()]}),
             "not found",
         ),
         (
@@ -136,6 +158,35 @@ fn messages_rules_accept_and_refuse() {
             json!({"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]}),
             "first message",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_requests() {
+    check_examples(FormatName::Messages, &base(), &requests());
+}
+
+/// Contents of messages and of the system text.
+fn contents() -> Vec<Example> {
+    vec![
+        (
+            "system_shape",
+            json!({"system": [text("a")]}),
+            json!({"system": [text("")]}),
+            "non-empty",
+        ),
+        (
+            "system_shape",
+            json!({"system": "a"}),
+            json!({"system": {"text": "a"}}),
+            "string or list",
+        ),
+        (
+            "system_shape",
+            json!({"system": null}),
+            json!({"system": [{"type": "image"}]}),
+            "'text'",
+        ),
         (
             "content_shape",
             user(json!([text("a")])),
@@ -154,7 +205,7 @@ fn messages_rules_accept_and_refuse() {
         ("empty_text", json!({}), user(json!([text(" \n")])), "non-whitespace"),
         (
             "empty_text",
-            ok.clone(),
+            ok(),
             exchange(
                 vec![tool_use("t")],
                 vec![json!({"type": "tool_result", "tool_use_id": "t", "content": [text("")]})],
@@ -172,58 +223,6 @@ fn messages_rules_accept_and_refuse() {
             json!({}),
             json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [tool_result("t")]}]}),
             "tool_result",
-        ),
-        ("call_shape", ok.clone(), exchange(vec![tool_use("a.b")], vec![]), "id"),
-        (
-            "call_shape",
-            ok.clone(),
-            exchange(
-                vec![json!({"type": "tool_use", "id": "t", "name": "f g", "input": {}})],
-                vec![],
-            ),
-            "pattern",
-        ),
-        (
-            "call_shape",
-            ok.clone(),
-            exchange(
-                vec![json!({"type": "tool_use", "id": "t", "name": "f", "input": "{}"})],
-                vec![],
-            ),
-            "dictionary",
-        ),
-        (
-            "call_shape",
-            exchange(
-                vec![server_call.clone(), server_result.clone(), text("a")],
-                vec![text("b")],
-            ),
-            exchange(
-                vec![json!({"type": "server_tool_use", "id": "srvtoolu_knack_1", "name": "f", "input": {}})],
-                vec![],
-            ),
-            "id",
-        ),
-        (
-            "result_content",
-            exchange(
-                vec![tool_use("t")],
-                vec![json!({"type": "tool_result", "tool_use_id": "t", "is_error": true})],
-            ),
-            exchange(
-                vec![tool_use("t")],
-                vec![json!({"type": "tool_result", "tool_use_id": "t", "content": {"a": 1}})],
-            ),
-            "string or list",
-        ),
-        (
-            "result_content",
-            ok.clone(),
-            exchange(
-                vec![tool_use("t")],
-                vec![json!({"type": "tool_result", "tool_use_id": "t", "content": [thinking("a")]})],
-            ),
-            "expected tags",
         ),
         (
             "version_blocks",
@@ -249,19 +248,90 @@ fn messages_rules_accept_and_refuse() {
         ),
         (
             "prefill",
-            json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [server_call]}]}),
+            json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": [server_call()]}]}),
             json!({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "The"}]}),
             "prefill",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_contents() {
+    check_examples(FormatName::Messages, &base(), &contents());
+}
+
+/// Calls of tools.
+fn calls() -> Vec<Example> {
+    vec![
+        ("call_shape", ok(), exchange(vec![tool_use("a.b")], vec![]), "id"),
+        (
+            "call_shape",
+            ok(),
+            exchange(
+                vec![json!({"type": "tool_use", "id": "t", "name": "f g", "input": {}})],
+                vec![],
+            ),
+            "pattern",
+        ),
+        (
+            "call_shape",
+            ok(),
+            exchange(
+                vec![json!({"type": "tool_use", "id": "t", "name": "f", "input": "{}"})],
+                vec![],
+            ),
+            "dictionary",
+        ),
+        (
+            "call_shape",
+            exchange(vec![server_call(), server_result(), text("a")], vec![text("b")]),
+            exchange(
+                vec![json!({"type": "server_tool_use", "id": "srvtoolu_knack_1", "name": "f", "input": {}})],
+                vec![],
+            ),
+            "id",
+        ),
         (
             "call_ids_once",
-            ok.clone(),
+            ok(),
             exchange(vec![tool_use("t"), tool_use("t")], vec![tool_result("t")]),
             "unique",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_calls() {
+    check_examples(FormatName::Messages, &base(), &calls());
+}
+
+/// Results of tools.
+fn results() -> Vec<Example> {
+    vec![
+        (
+            "result_content",
+            exchange(
+                vec![tool_use("t")],
+                vec![json!({"type": "tool_result", "tool_use_id": "t", "is_error": true})],
+            ),
+            exchange(
+                vec![tool_use("t")],
+                vec![json!({"type": "tool_result", "tool_use_id": "t", "content": {"a": 1}})],
+            ),
+            "string or list",
+        ),
+        (
+            "result_content",
+            ok(),
+            exchange(
+                vec![tool_use("t")],
+                vec![json!({"type": "tool_result", "tool_use_id": "t", "content": [thinking("a")]})],
+            ),
+            "expected tags",
+        ),
         (
             "results_follow_calls",
-            ok.clone(),
+            ok(),
             exchange(vec![tool_use("t1"), tool_use("t2")], vec![tool_result("t1")]),
             "immediately after: t2",
         ),
@@ -274,31 +344,54 @@ fn messages_rules_accept_and_refuse() {
         ),
         (
             "results_known",
-            ok.clone(),
+            ok(),
             exchange(vec![tool_use("t")], vec![tool_result("t"), tool_result("z")]),
             "unexpected `tool_use_id`",
         ),
         (
             "results_known",
-            ok.clone(),
+            ok(),
             user(json!([tool_result("z")])),
             "unexpected `tool_use_id`",
         ),
         (
             "results_once",
-            ok.clone(),
+            ok(),
             exchange(vec![tool_use("t")], vec![tool_result("t"), tool_result("t")]),
             "single result",
         ),
         (
             "server_results_known",
-            ok,
-            exchange(vec![server_result], vec![text("b")]),
+            ok(),
+            exchange(vec![server_result()], vec![text("b")]),
             "without a `server_tool_use`",
+        ),
+    ]
+}
+
+#[test]
+fn rules_of_results() {
+    check_examples(FormatName::Messages, &base(), &results());
+}
+
+/// Thinking, and what its budget may be.
+fn thinking_blocks() -> Vec<Example> {
+    vec![
+        (
+            "thinking_budget",
+            json!({"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 2000}}),
+            json!({"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 5}}),
+            "1024",
+        ),
+        (
+            "thinking_budget",
+            json!({"thinking": {"type": "adaptive"}}),
+            json!({"max_tokens": 2000, "thinking": {"type": "enabled", "budget_tokens": 2000}}),
+            "must be greater",
         ),
         (
             "thinking_signature",
-            kept.clone(),
+            kept(),
             exchange(
                 vec![
                     json!({"type": "thinking", "thinking": "B", "signature": signature::sign("A")}),
@@ -310,7 +403,7 @@ fn messages_rules_accept_and_refuse() {
         ),
         (
             "thinking_signature",
-            exchange(vec![sealed, text("x")], vec![text("b")]),
+            exchange(vec![sealed(), text("x")], vec![text("b")]),
             exchange(
                 vec![json!({"type": "redacted_thinking", "data": "abc"}), text("x")],
                 vec![text("b")],
@@ -319,31 +412,31 @@ fn messages_rules_accept_and_refuse() {
         ),
         (
             "thinking_not_last",
-            kept.clone(),
+            kept(),
             exchange(vec![text("x"), thinking("A")], vec![text("b")]),
             "final block",
         ),
         (
             "thinking_kept",
-            kept.clone(),
+            kept(),
             exchange(vec![text("x"), own("t")], vec![result_of("t")]),
             "found `text`",
         ),
         (
             "thinking_kept",
-            kept.clone(),
+            kept(),
             exchange(vec![thinking("B"), own("t")], vec![result_of("t")]),
             "cannot be modified",
         ),
         (
             "thinking_kept",
-            kept.clone(),
+            kept(),
             exchange(vec![thinking("B"), thinking("A"), own("t")], vec![result_of("t")]),
             "cannot be modified",
         ),
         (
             "thinking_kept",
-            kept.clone(),
+            kept(),
             exchange(
                 vec![thinking("B"), text("x"), thinking("A"), own("t")],
                 vec![result_of("t")],
@@ -352,10 +445,21 @@ fn messages_rules_accept_and_refuse() {
         ),
         (
             "thinking_kept",
-            kept,
+            kept(),
             exchange(vec![own("t"), thinking("A"), text("x")], vec![result_of("t")]),
             "found `tool_use`",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_thinking_blocks() {
+    check_examples(FormatName::Messages, &base(), &thinking_blocks());
+}
+
+/// Tools that are offered, and the choice of one.
+fn tool_lists() -> Vec<Example> {
+    vec![
         ("tools_list", tools(vec![]), json!({"tools": {}}), "valid list"),
         (
             "tool_name",
@@ -365,7 +469,7 @@ fn messages_rules_accept_and_refuse() {
         ),
         (
             "tool_name",
-            tools(vec![code_tool]),
+            tools(vec![code_tool()]),
             tools(vec![json!({"input_schema": {"type": "object"}})]),
             "name: Field required",
         ),
@@ -417,6 +521,26 @@ fn messages_rules_accept_and_refuse() {
             json!({"tools": [tool("f")], "tool_choice": {"type": "any"}, "thinking": {"type": "adaptive"}}),
             "forces tool use",
         ),
-    ];
-    check_examples(FormatName::Messages, &base, &examples);
+    ]
+}
+
+#[test]
+fn rules_of_tool_lists() {
+    check_examples(FormatName::Messages, &base(), &tool_lists());
+}
+
+#[test]
+fn every_rule_has_an_example() {
+    check_names(
+        FormatName::Messages,
+        &[
+            requests(),
+            contents(),
+            calls(),
+            results(),
+            thinking_blocks(),
+            tool_lists(),
+        ]
+        .concat(),
+    );
 }

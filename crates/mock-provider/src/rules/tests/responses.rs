@@ -22,24 +22,54 @@ fn input(items: &[Value]) -> Value {
     json!({"input": items})
 }
 
-#[test]
-#[expect(clippy::too_many_lines, reason = "one table of examples")]
-fn responses_rules_accept_and_refuse() {
-    let base = json!({"model": "gpt-x", "input": "hi"});
-    let tools = |list: Vec<Value>| json!({"tools": list});
-    let user = json!({"role": "user", "content": [{"type": "input_text", "text": "a"}]});
-    let marked = format!("fc_1{}", signature::mark(&["rs_1".to_owned()]));
+fn base() -> Value {
+    json!({"model": "gpt-x", "input": "hi"})
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn tools(list: Vec<Value>) -> Value {
+    json!({"tools": list})
+}
+
+fn user() -> Value {
+    json!({"role": "user", "content": [{"type": "input_text", "text": "a"}]})
+}
+
+/// A call that follows the reasoning `rs_1`.
+fn behind() -> Value {
     let mut behind = call("c1");
-    behind["id"] = json!(marked);
-    let pair = input(&[reasoning("rs_1"), behind.clone(), output("c1")]);
+    behind["id"] = json!(format!("fc_1{}", signature::mark(&["rs_1".to_owned()])));
+    behind
+}
+
+/// Reasoning, its call and the output of that.
+fn pair() -> Value {
+    input(&[reasoning("rs_1"), behind(), output("c1")])
+}
+
+/// Reasoning that is not encrypted.
+fn bare() -> Value {
     let mut bare = reasoning("rs_1");
     bare.as_object_mut().unwrap().shift_remove("encrypted_content");
+    bare
+}
+
+fn strict() -> Value {
     let mut strict = function("f");
     strict["strict"] = json!(true);
-    let mut strict_whole = strict.clone();
+    strict
+}
+
+fn strict_whole() -> Value {
+    let mut strict_whole = strict();
     strict_whole["parameters"] =
         json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false});
-    let examples: Vec<Example> = vec![
+    strict_whole
+}
+
+/// Members of the request.
+fn requests() -> Vec<Example> {
+    vec![
         (
             "known_fields",
             json!({"user": "u"}),
@@ -67,6 +97,23 @@ fn responses_rules_accept_and_refuse() {
             "Supported values",
         ),
         (
+            "input_given",
+            input(std::slice::from_ref(&user())),
+            json!({"input": null}),
+            "must be provided",
+        ),
+    ]
+}
+
+#[test]
+fn rules_of_requests() {
+    check_examples(FormatName::Responses, &base(), &requests());
+}
+
+/// Tools that are offered, and the choice of one.
+fn tool_lists() -> Vec<Example> {
+    vec![
+        (
             "tool_type",
             tools(vec![function("f"), json!({"type": "web_search"})]),
             tools(vec![json!({"type": "retrieval"})]),
@@ -86,8 +133,8 @@ fn responses_rules_accept_and_refuse() {
         ),
         (
             "tool_parameters",
-            tools(vec![strict_whole]),
-            tools(vec![strict]),
+            tools(vec![strict_whole()]),
+            tools(vec![strict()]),
             "additionalProperties",
         ),
         (
@@ -96,12 +143,17 @@ fn responses_rules_accept_and_refuse() {
             json!({"tools": [function("f")], "tool_choice": {"type": "function", "name": "g"}}),
             "not found in 'tools'",
         ),
-        (
-            "input_given",
-            input(std::slice::from_ref(&user)),
-            json!({"input": null}),
-            "must be provided",
-        ),
+    ]
+}
+
+#[test]
+fn rules_of_tool_lists() {
+    check_examples(FormatName::Responses, &base(), &tool_lists());
+}
+
+/// Messages, calls and outputs.
+fn items() -> Vec<Example> {
+    vec![
         (
             "message_role",
             input(&[json!({"role": "developer", "content": "a"})]),
@@ -165,21 +217,43 @@ fn responses_rules_accept_and_refuse() {
             input(&[patch("c1"), call("c2"), output("c2")]),
             "No tool output found for apply_patch_call c1",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_items() {
+    check_examples(FormatName::Responses, &base(), &items());
+}
+
+/// Reasoning.
+fn reasoning_items() -> Vec<Example> {
+    vec![
         (
             "reasoning_pair",
-            pair.clone(),
-            input(&[behind, output("c1")]),
+            pair(),
+            input(&[behind(), output("c1")]),
             "without its required 'reasoning' item",
         ),
         (
             "reasoning_kept",
-            patched(&pair, &json!({"store": false})),
+            patched(&pair(), &json!({"store": false})),
             patched(
-                &input(&[bare, json!({"role": "assistant", "content": "a"})]),
+                &input(&[bare(), json!({"role": "assistant", "content": "a"})]),
                 &json!({"store": false}),
             ),
             "not persisted",
         ),
+    ]
+}
+
+#[test]
+fn rules_of_reasoning_items() {
+    check_examples(FormatName::Responses, &base(), &reasoning_items());
+}
+
+/// Shells, their calls and outputs.
+fn shells() -> Vec<Example> {
+    vec![
         (
             "shell_environment",
             shell(&json!({"type": "container_auto", "skills": [{"type": "skill_reference", "skill_id": "skill_1"}]})),
@@ -212,10 +286,26 @@ fn responses_rules_accept_and_refuse() {
             input(&[ran("c1"), ran_output("c1"), ran_output("c1")]),
             "No shell call output",
         ),
-    ];
-    check_examples(FormatName::Responses, &base, &examples);
-    let alone = input(&[reasoning("rs_1"), user]);
-    let refused = refusal(FormatName::Responses, &base, &alone, None).unwrap();
+    ]
+}
+
+#[test]
+fn rules_of_shells() {
+    check_examples(FormatName::Responses, &base(), &shells());
+}
+
+#[test]
+fn every_rule_has_an_example() {
+    check_names(
+        FormatName::Responses,
+        &[requests(), tool_lists(), items(), reasoning_items(), shells()].concat(),
+    );
+}
+
+#[test]
+fn reasoning_alone_is_refused() {
+    let alone = input(&[reasoning("rs_1"), user()]);
+    let refused = refusal(FormatName::Responses, &base(), &alone, None).unwrap();
     assert!(refused.message.contains("without its required following item"));
 }
 
