@@ -311,3 +311,21 @@ async fn stopped_readers_leave_no_room(knack: &Running, path: &str) -> bool {
     until("all is given back", || held() == 0).await;
     !is_late
 }
+
+/// Proxies and meshes add to what a client sends.
+#[tokio::test]
+async fn a_head_of_many_lines_is_read() {
+    let knack = start(Start {
+        script: ECHO.to_owned(),
+        ..Start::default()
+    })
+    .await;
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+    for (lines, status) in [(50, 200), (240, 200), (300, 431)] {
+        // The gateway keeps them to itself: the provider may take less.
+        let request = (0..lines).fold(knack.chat(&body), |request, at| {
+            request.header(format!("x-knack-line-{at}"), "x")
+        });
+        assert_eq!(knack.send(request).await.status, status, "{lines}");
+    }
+}

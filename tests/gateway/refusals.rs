@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::support::{client, with_script};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::support::{Start, client, start, with_script};
 
 const ECHO: &str = "turns:\n  - rounds:\n      - reply: {text: hi}\n";
 
@@ -126,4 +128,38 @@ async fn an_offer_to_speak_http_2_is_left_aside() {
             "{name}: {value}"
         );
     }
+}
+
+/// They are of the connection: what is behind the gateway takes none.
+#[tokio::test]
+async fn tunnels_and_traces_are_refused_and_go_nowhere() {
+    let knack = start(Start {
+        script: ECHO.to_owned(),
+        on_cluster: true,
+        ..Start::default()
+    })
+    .await;
+    for line in [
+        "CONNECT example.com:443",
+        "CONNECT /v1/models",
+        "TRACE /v1/models",
+        "TRACE /healthz",
+    ] {
+        let mut stream = tokio::net::TcpStream::connect(knack.url.trim_start_matches("http://"))
+            .await
+            .unwrap();
+        let head = format!("{line} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 405 "), "{line}: {answer}");
+        for part in [
+            "\r\nallow: GET, ",
+            "\r\nx-knack-request-id: ",
+            "{\"error\":{\"message\":\"",
+        ] {
+            assert!(answer.contains(part), "{line}: {part}: {answer}");
+        }
+    }
+    assert!(knack.mock.handle.requests().is_empty());
 }

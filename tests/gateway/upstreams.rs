@@ -3,6 +3,7 @@
 use knack_mock_provider::{Script, spawn};
 use knack_trust::Roots;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::port::free_port;
 use super::support::{Start, start, with_script};
@@ -78,6 +79,48 @@ async fn an_error_of_round_one_passes_with_status_body_and_retry_after_and_is_no
             answer.text
         );
         assert_eq!(knack.mock.handle.requests_with("busy").len(), count + 1, "{row:?}");
+    }
+}
+
+/// 529 is no status of HTTP, so that the words are the provider's or there are none.
+#[tokio::test]
+async fn an_error_has_the_reason_that_the_provider_gave() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = vec![0; 64 << 10];
+            let read = stream.read(&mut head).await.unwrap();
+            let is_bare = String::from_utf8_lossy(&head[..read]).contains("/bare/");
+            let reason = if is_bare { "" } else { "Overloaded" };
+            let answer = format!("HTTP/1.1 529 {reason}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let knack = start(Start {
+        upstream: Some(url),
+        ..Start::default()
+    })
+    .await;
+    for (path, line) in [
+        ("/v1/messages", "HTTP/1.1 529 Overloaded\r\n"),
+        ("/v1/models/x", "HTTP/1.1 529 Overloaded\r\n"),
+        ("/bare/v1/messages", "HTTP/1.1 529 \r\n"),
+        ("/bare/v1/models/x", "HTTP/1.1 529 \r\n"),
+    ] {
+        let body = json!({"model": "m", "max_tokens": 99, "messages": [{"role": "user", "content": "hi"}]}).to_string();
+        let mut stream = tokio::net::TcpStream::connect(knack.url.trim_start_matches("http://"))
+            .await
+            .unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all((head + &body).as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(line), "{path}: {answer}");
     }
 }
 

@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
-use http::StatusCode;
+use http::{HeaderValue, Method, StatusCode, header};
 use knack_registry::{Denial, deny};
 use knack_wire::{Fault, Route, route};
 
@@ -24,6 +24,9 @@ use crate::skills_api::upload_routes;
 use crate::telemetry::log::FILES_API;
 use crate::telemetry::own_request::OwnRequest;
 use crate::telemetry::recent_requests;
+
+/// The methods of requests that are answered or passed on.
+const METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
 /// All routes; `routes` are additional routes of the program. Foreign hosts are refused before anything else, on every route, health
 /// included: the check costs nothing. Clients are checked before that, by the outermost layer (`http_server/server.rs`).
@@ -86,6 +89,9 @@ async fn guard(State(gateway): State<Arc<Gateway>>, mut request: Request, next: 
             },
             error_format(&request),
         );
+    }
+    if [Method::CONNECT, Method::TRACE].contains(request.method()) {
+        return refuse_method(&request);
     }
     let id = RequestId::now();
     request.extensions_mut().insert(id.clone());
@@ -152,6 +158,19 @@ async fn dispatch(State(gateway): State<Arc<Gateway>>, request: Request) -> Resp
         Some(found) => Box::pin(model::serve(gateway, found, request)).await,
         None => Box::pin(stored::pass(gateway, api, request)).await,
     }
+}
+
+/// 405 for what no API of a provider has: it is a request of the connection, not of what is behind the gateway.
+fn refuse_method(request: &Request) -> Response {
+    let refused = Fault {
+        retry: false,
+        ..Fault::new(405, format!("The gateway takes no {} requests.", request.method()))
+    };
+    let mut answer = fault(&refused, error_format(request));
+    answer
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static(METHODS));
+    answer
 }
 
 /// 400, in the shape of the API that the path is of.

@@ -27,6 +27,9 @@ use crate::beacon::Beacon;
 
 /// Most bytes that a connection reads ahead, or that wait in it for a reader; also the longest head of a request.
 const BUFFER_MAX_BYTES: usize = 64 << 10;
+/// Most lines of a request's head in HTTP/1.1. More than proxies and meshes add to it, where 100, the default, may not be; a longer head
+/// is refused by hyper, without a body.
+const HEADERS_MAX: usize = 256;
 /// Requests of one HTTP/2 connection at once. Proxies that put many clients into one connection open another one.
 const STREAMS_MAX: u32 = 64;
 /// Most bytes that an HTTP/2 peer may send ahead of the reader: of one body, and of all bodies of a connection.
@@ -156,7 +159,11 @@ fn builder(bounds: &Bounds) -> Builder<TokioExecutor> {
         builder = builder.http1_only();
     }
     // `activity` watches for request heads; it also sees a connection whose protocol is not determined yet.
-    builder.http1().header_read_timeout(None).max_buf_size(BUFFER_MAX_BYTES);
+    builder
+        .http1()
+        .header_read_timeout(None)
+        .max_buf_size(BUFFER_MAX_BYTES)
+        .max_headers(HEADERS_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())

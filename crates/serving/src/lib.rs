@@ -21,6 +21,7 @@ pub mod expiring;
 pub mod keyed_locks;
 mod off_thread;
 pub mod probes;
+pub mod reason;
 pub mod signals;
 pub mod sources;
 mod stopping;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::HeaderMap;
+use knack_serving::reason::Reason;
 use knack_telemetry::genai;
 use knack_wire::drive::{AnswerHead, BodyKind, DriveSummary, EndKind, UpstreamFailure};
 use knack_wire::history::Expansion;
@@ -102,7 +103,7 @@ impl Exchange {
 
     /// The provider's headers of an answer with this status, as they go to the client: those of round 1, or of the error that
     /// is passed on.
-    pub(crate) fn take_headers(&mut self, status: u16) -> HeaderMap {
+    pub(crate) fn take_headers(&mut self, status: u16) -> (HeaderMap, Reason) {
         let headers = match status {
             200..300 => &mut self.answer.head_headers,
             _ => &mut self.answer.error_headers,
@@ -357,10 +358,11 @@ impl Exchange {
         };
         let is_typed = headers.contains_key(http::header::CONTENT_TYPE);
         self.call.log.timeline.head(head.status, at);
+        let passed_on = || (forward_response_headers(headers), Reason::of(response.extensions()));
         if !response.status().is_success() {
-            self.answer.error_headers = Some(forward_response_headers(headers));
+            self.answer.error_headers = Some(passed_on());
         } else if self.answer.head_headers.is_none() {
-            self.answer.head_headers = Some(forward_response_headers(headers));
+            self.answer.head_headers = Some(passed_on());
         }
         if let Some(coding) = coding(headers).filter(|_| self.parts.drive.reads() && response.status().is_success()) {
             let fault = Fault::new(502, compressed(&coding));

@@ -5,6 +5,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use knack_serving::reason::Reason;
 use knack_skill::plan::{HeaderNote, Plan};
 use knack_vocabulary::HEADER_KNACK;
 use knack_wire::drive::{BodyKind, ClientHead};
@@ -37,10 +38,10 @@ pub(super) async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue
 
 /// The response of an exchange whose head is known; its body is the rest.
 fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderValue, format: Format) -> Response {
-    let mut headers = if head.upstream_headers {
+    let (mut headers, reason) = if head.upstream_headers {
         exchange.take_headers(head.status)
     } else {
-        HeaderMap::new()
+        (HeaderMap::new(), Reason::default())
     };
     match head.body {
         BodyKind::AsUpstream => {}
@@ -73,6 +74,7 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     let mut response = Response::new(Body::from_stream(body(exchange)));
     *response.status_mut() = StatusCode::from_u16(head.status).unwrap_or(StatusCode::BAD_GATEWAY);
     *response.headers_mut() = headers;
+    reason.give(&mut response);
     response
 }
 
