@@ -286,3 +286,22 @@ fn a_whole_answer_says_what_a_stream_of_its_rounds_says() {
         assert_eq!(places, expected[..places.len()]);
     }
 }
+
+/// Also in a later round. Some servers send text and no reason, which is an answer.
+#[test]
+fn an_end_marker_alone_is_an_error() {
+    let end = || sse("data: [DONE]\n\n");
+    let alone = play(Format::Chat, STREAM, &[end()]);
+    assert_eq!(alone.head.as_ref().unwrap().status, 502);
+    assert!(alone.value()["error"]["message"].is_string(), "{}", alone.text());
+    let [first, _] = loop_answers();
+    let later = play(Format::Chat, STREAM, &[first, end()]);
+    assert!(!later.text().contains("[DONE]"), "{}", later.text());
+    assert!(later.data().last().unwrap().contains("\"error\""), "{}", later.text());
+    let text = play(
+        Format::Chat,
+        STREAM,
+        &[stream(&[chunk("S1", r#"{"content":"Hi"}"#, "null")])],
+    );
+    assert!(text.text().ends_with("data: [DONE]\n\n"), "{}", text.text());
+}

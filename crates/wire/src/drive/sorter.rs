@@ -41,6 +41,8 @@ pub(super) struct Sorter {
     pub(super) stop: Option<bool>,
     /// The end marker has come.
     pub(super) ended: bool,
+    /// Something else has come than an end marker.
+    pub(super) begun: bool,
 }
 
 impl Sorter {
@@ -77,6 +79,7 @@ impl Sorter {
     pub(super) fn take(&mut self, frame: DecodedFrame, codec: &mut dyn Codec, out: &mut Vec<u8>) {
         let mut shown = vec![false; frame.parts.len()];
         let mut waits = vec![false; frame.parts.len()];
+        self.begun |= frame.parts != [FramePart::End];
         for (at, part) in frame.parts.iter().enumerate() {
             match *part {
                 FramePart::Start => shown[at] = self.first_round,

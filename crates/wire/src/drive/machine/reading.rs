@@ -14,7 +14,11 @@ use crate::format::{DecodedFrame, FramePart, dialect};
 use crate::frame::{SseDecoder, SseEvent};
 use crate::json::Edits;
 use crate::request::Injection;
+use crate::route::Format;
 use crate::stored::StoredEvents;
+
+/// The message to a client whose answer ends before it is one.
+const INCOMPLETE: &str = "The upstream's stream ended before its answer was complete.";
 
 impl Drive {
     pub(super) fn head(&mut self, head: AnswerHead, now: Duration, out: &mut Vec<DriveAction>) {
@@ -147,6 +151,10 @@ impl Drive {
                     );
                 }
             };
+            if self.ends_early(&frame) {
+                self.flush(&mut shown, now, out);
+                return self.fault(&Fault::new(502, INCOMPLETE), out);
+            }
             self.client_head(out);
             self.note_begun(out);
             if frame.parts.contains(&FramePart::Error) {
@@ -168,6 +176,17 @@ impl Drive {
                 out,
             );
         }
+    }
+
+    /// True if a frame is the end marker of an answer that is none: in Messages one without its stop reason, in Chat one without
+    /// any chunk. Some servers of Chat never send a reason.
+    fn ends_early(&self, frame: &DecodedFrame) -> bool {
+        let is_complete = match self.request.format() {
+            Format::Messages => self.sorter.stop.is_some(),
+            Format::Chat => self.sorter.begun,
+            Format::Responses | Format::Gemini => true,
+        };
+        !is_complete && frame.parts == [FramePart::End]
     }
 
     /// Hands over what the client sees of what has come. If that is nothing (it is held, hidden, or was a comment), signs of life take
@@ -213,10 +232,7 @@ impl Drive {
                 return;
             }
             if self.sorter.stop.is_none() || read.is_err() {
-                return self.fault(
-                    &Fault::new(502, "The upstream's stream ended before its answer was complete."),
-                    out,
-                );
+                return self.fault(&Fault::new(502, INCOMPLETE), out);
             }
             return self.turn_over(now, out);
         }
