@@ -8,6 +8,7 @@ mod support;
 use std::sync::Arc;
 
 use bodies::*;
+use knack_wire::drive::HiddenEntry;
 use knack_wire::request::Material;
 use knack_wire::{Format, Injection};
 use support::*;
@@ -185,4 +186,21 @@ fn another_name_that_is_not_a_tools_or_is_the_clients_own_stays_the_clients() {
             );
         }
     }
+}
+
+/// It is the client's, whatever it is called, and its name stays in the history.
+#[test]
+fn a_function_in_a_namespace_keeps_its_name_beside_a_call_of_ours() {
+    let format = Format::Responses;
+    let [first, _] = bodies_of(format, &["run@1.0", "skill_run"]);
+    let first = first.replacen(r#""call_id""#, r#""namespace":"desk","call_id""#, 1);
+    let asked = request(format, &request_of(format, "weather"));
+    let played = play_pieces(asked, with_alias(), settings(), &[json(&first)], usize::MAX);
+    assert_eq!(played.calls.len(), 1);
+    let hidden = played.hidden.unwrap();
+    let HiddenEntry::Turn(turn) = &hidden.entries[0] else {
+        panic!("{:?}", hidden.entries)
+    };
+    let name = |at: usize| serde_json::from_slice::<serde_json::Value>(&turn[at]).unwrap()["name"].clone();
+    assert_eq!((name(0), name(1)), ("run@1.0".into(), "skill_run".into()));
 }

@@ -4,6 +4,9 @@ use bytes::Bytes;
 
 use crate::json::{self, Edits, Span, ValueKind};
 
+/// The member of a call that names the client's toolset, as in `browser`.
+pub(super) const TOOLSET: &str = "toolset_name";
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct ContentBlock {
@@ -31,7 +34,12 @@ impl ContentBlock {
     pub(super) fn new(index: u64, start: Bytes) -> Self {
         let span = Span::new(0, start.len());
         let text = |key| json::get_text(&start, span, key).unwrap_or_default().into_owned();
-        let (kind, id, name) = (text("type"), text("id"), text("name"));
+        let (kind, id) = (text("type"), text("id"));
+        // A tool of a toolset is the client's, whatever it is called.
+        let name = match text(TOOLSET) {
+            set if set.is_empty() => text("name"),
+            set => format!("{set}.{}", text("name")),
+        };
         Self {
             index,
             kind,

@@ -37,7 +37,10 @@ impl AnswerDialect for Messages {
 
     fn named_calls(&self, src: &[u8], turn: Span) -> Vec<Span> {
         let blocks = json::get(src, turn, "content").and_then(|list| json::elements(src, list).ok());
-        let is_call = |block: &Span| json::get_text(src, *block, "type").is_some_and(|kind| kind == "tool_use");
+        let is_call = |block: &Span| {
+            let text = |key| json::get_text(src, *block, key).unwrap_or_default();
+            text("type") == "tool_use" && text(block::TOOLSET).is_empty()
+        };
         blocks.unwrap_or_default().into_iter().filter(is_call).collect()
     }
 

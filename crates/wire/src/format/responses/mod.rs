@@ -40,7 +40,9 @@ impl AnswerDialect for Responses {
     }
 
     fn named_calls(&self, src: &[u8], turn: Span) -> Vec<Span> {
-        let is_call = json::get_text(src, turn, "type").is_some_and(|kind| kind == "function_call");
+        let text = |key| json::get_text(src, turn, key).unwrap_or_default();
+        // A function in a namespace is the client's.
+        let is_call = text("type") == "function_call" && text("namespace").is_empty();
         is_call.then_some(turn).into_iter().collect()
     }
 
