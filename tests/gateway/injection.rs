@@ -313,13 +313,16 @@ async fn an_answer_without_injection_has_no_container_of_ours() {
 #[tokio::test]
 async fn several_answers_at_once_are_refused_while_skills_are_active() {
     let knack = with_script(ECHO).await;
-    let mut body = chat("hi");
-    body["n"] = json!(2);
-    let refused = knack.send(knack.chat(&body)).await;
-    assert_eq!(
-        (refused.status, refused.json()["error"]["param"].clone()),
-        (400, json!("n"))
-    );
+    for several in [json!(2), json!(2.0), json!("2")] {
+        let mut body = chat("hi");
+        body["n"] = several;
+        let refused = knack.send(knack.chat(&body)).await;
+        assert_eq!(
+            (refused.status, refused.json()["error"]["param"].clone()),
+            (400, json!("n")),
+            "{body}"
+        );
+    }
 }
 
 #[tokio::test]

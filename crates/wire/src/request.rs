@@ -231,6 +231,9 @@ pub struct RequestFields {
     pub structured: bool,
     /// Names of the client's own tools, in order.
     pub client_tools: Vec<String>,
+    /// True if the client has tools without a name too, which may meet a forced choice as well: toolsets of Messages, tools of
+    /// the provider in Chat.
+    pub unnamed_tools: bool,
     /// The client's choice of tool use.
     pub tool_choice: ToolChoice,
     /// True if the client forbids more than one call in a turn (`parallel_tool_calls`, `disable_parallel_tool_use`).
@@ -245,6 +248,13 @@ pub struct RequestFields {
     pub code_execution: bool,
     /// The tool by which the client asks the provider to run programs, if there is one.
     pub code_tool: Option<CodeTool>,
+}
+
+impl RequestFields {
+    /// True if the client declares tools of its own, or of its provider, with a name or without.
+    pub const fn has_client_tools(&self) -> bool {
+        self.unnamed_tools || !self.client_tools.is_empty()
+    }
 }
 
 /// A tool by which a client asks its provider to run programs: Responses `shell` in a container of the provider's,

@@ -412,6 +412,7 @@ fn forced_choice_relaxes_only_when_it_was_met_by_ours() {
             r#","tools":[{"type":"function","function":{"name":"w"}}]"#,
             false,
         ),
+        (r#""required""#, r#","tools":[{"type":"web_search"}]"#, false),
         (
             r#"{"type":"function","function":{"name":"skill_run"}}"#,
             r#","tools":[{"type":"function","function":{"name":"w"}}]"#,

@@ -335,7 +335,7 @@ impl Drive {
             || !injection.own_skills.is_empty()
             || self.settings.container.is_some();
         let takes_history =
-            self.request.format() != Format::Messages || edits.is_empty() || !self.fields.client_tools.is_empty();
+            self.request.format() != Format::Messages || edits.is_empty() || self.fields.has_client_tools();
         adds_tools && !is_ours && takes_history && !self.settings.array
     }
 

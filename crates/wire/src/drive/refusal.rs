@@ -46,8 +46,7 @@ pub(super) fn is_of_our_tools(refusal: &[u8], fields: &RequestFields) -> bool {
     if says(&MANY) {
         return says(&TOOLS);
     }
-    let has_none = fields.client_tools.is_empty();
-    has_none && (says(&NONE) || (fields.structured && says(&TOOLS) && says(&FORM)))
+    !fields.has_client_tools() && (says(&NONE) || (fields.structured && says(&TOOLS) && says(&FORM)))
 }
 
 #[cfg(test)]

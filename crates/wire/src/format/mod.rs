@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::drive::{CallResult, GeneratedFile};
 use crate::fault::Fault;
 use crate::frame::SseEvent;
-use crate::json::{Edits, Span};
+use crate::json::{self, Edits, Span};
 use crate::request::{Attachment, Injection, InlineSkill, MessageText, Request, RequestFields};
 use crate::route::Format;
 use crate::stored::StoredForm;
@@ -98,6 +98,19 @@ pub(crate) trait AnswerDialect {
     fn upstream_error_frame(&self, status: u16, body: &[u8], request_id: Option<&str>) -> Vec<u8>;
     /// The bytes that keep an idle stream open.
     fn keep_alive(&self) -> &'static [u8];
+}
+
+/// How many answers a request asks for; 1 if it does not say. What is no whole number counts as many, since some providers read a
+/// text or a fraction as the number that is meant.
+pub(crate) fn candidates(src: &[u8], said: Option<Span>) -> u64 {
+    let Some(said) = said.filter(|span| !json::is_null(src, *span)) else {
+        return 1;
+    };
+    let number = std::str::from_utf8(said.of(src))
+        .ok()
+        .and_then(|text| text.parse::<f64>().ok());
+    let is_one = number.is_some_and(|number| (number - 1.0).abs() < f64::EPSILON);
+    json::uint(src, said).unwrap_or(if is_one { 1 } else { u64::MAX })
 }
 
 /// The options of a codec, known from the start.

@@ -255,7 +255,7 @@ fn expands(fields: &RequestFields, plan: &Plan, injection: &Injection, format: F
     let closed_by_choice =
         fields.closed.is_some() || matches!(fields.tool_choice, ToolChoice::None | ToolChoice::Allowed);
     let taken_out = usize::from(injection.code_tool.is_some());
-    let may_hold_calls = format != Format::Messages || fields.client_tools.len() > taken_out;
+    let may_hold_calls = format != Format::Messages || fields.unnamed_tools || fields.client_tools.len() > taken_out;
     !plan.off || (closed_by_choice && may_hold_calls)
 }
 

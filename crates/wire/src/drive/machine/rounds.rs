@@ -233,7 +233,7 @@ impl Drive {
         let code_tool = self.fields.code_tool.as_ref();
         let code_tool = code_tool.filter(|_| self.injection.code_tool.is_some());
         let is_ours = |name: &String| code_tool.is_some_and(|tool| tool.name == *name);
-        let alone = self.fields.client_tools.iter().all(is_ours);
+        let alone = !self.fields.unnamed_tools && self.fields.client_tools.iter().all(is_ours);
         match &self.fields.tool_choice {
             ToolChoice::Required => alone || code_tool.is_some_and(|tool| tool.forced),
             ToolChoice::Named(name) => {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::fault::Fault;
-use crate::format::{RequestDialect, container, gemini, splice};
+use crate::format::{RequestDialect, candidates, container, gemini, splice};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
 use crate::route::Format;
@@ -25,16 +25,18 @@ impl RequestDialect for super::Chat {
             .present("response_format")
             .and_then(|span| json::get_text(src, span, "type"));
         let structured = format.is_some_and(|kind| kind != "text");
+        let client_tools = client_tools(request);
         Ok(RequestFields {
             model: text("model").unwrap_or_default().into_owned(),
             stream: request
                 .value("stream")
                 .is_some_and(|span| request.bytes(span) == b"true"),
             max_tokens: uint("max_completion_tokens").or_else(|| uint("max_tokens")),
-            candidates: uint("n").unwrap_or(1),
+            candidates: candidates(src, request.present("n")),
             stored: is_stored(request),
             structured,
-            client_tools: client_tools(request),
+            unnamed_tools: tools(request).len() > client_tools.len(),
+            client_tools,
             tool_choice: request
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
@@ -114,12 +116,15 @@ fn closed(request: &Request, structured: bool) -> Option<&'static str> {
     (refuses && client_tools(request).is_empty()).then_some("JSON mode")
 }
 
-fn client_tools(request: &Request) -> Vec<String> {
-    let src = request.raw();
+fn tools(request: &Request) -> Vec<Span> {
     let list = request
         .present("tools")
-        .and_then(|span| json::elements(src, span).ok())
-        .unwrap_or_default();
+        .and_then(|span| json::elements(request.raw(), span).ok());
+    list.unwrap_or_default()
+}
+
+fn client_tools(request: &Request) -> Vec<String> {
+    let src = request.raw();
     let name = |tool: &Span| {
         let members = json::members(src, *tool).ok()?;
         let inner = json::member(src, &members, "function")
@@ -127,7 +132,7 @@ fn client_tools(request: &Request) -> Vec<String> {
             .value;
         json::get_text(src, inner, "name").map(Cow::into_owned)
     };
-    list.iter().filter_map(name).collect()
+    tools(request).iter().filter_map(name).collect()
 }
 
 fn tool_choice(src: &[u8], span: Span) -> ToolChoice {

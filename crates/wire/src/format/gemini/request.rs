@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::unit::is_empty;
 use super::{BOTH_FROM, generation, run};
 use crate::fault::Fault;
-use crate::format::{RequestDialect, splice};
+use crate::format::{RequestDialect, candidates, splice};
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::request::{Attachment, Injection, MessageText, Request, RequestFields, Tool, ToolChoice};
 use crate::route::Format;
@@ -30,9 +30,7 @@ impl RequestDialect for super::Gemini {
             model: request.route().model.clone().unwrap_or_default(),
             stream: request.route().stream,
             max_tokens: setting("maxOutputTokens", "max_output_tokens").and_then(|span| json::uint(src, span)),
-            candidates: setting("candidateCount", "candidate_count")
-                .and_then(|span| json::uint(src, span))
-                .unwrap_or(1),
+            candidates: candidates(src, setting("candidateCount", "candidate_count")),
             structured: demands_form(request),
             client_tools,
             tool_choice: tool_choice(request),

@@ -24,6 +24,8 @@ impl RequestDialect for super::Messages {
             .and_then(|span| json::get(src, span, "format"))
             .or_else(|| request.present("output_format"));
         let tools = tools(request);
+        let names = tools.iter().filter_map(|tool| json::get_text(src, *tool, "name"));
+        let client_tools: Vec<String> = names.map(Cow::into_owned).collect();
         Ok(RequestFields {
             model: text("model").unwrap_or_default().into_owned(),
             stream: request
@@ -32,11 +34,8 @@ impl RequestDialect for super::Messages {
             max_tokens: request.present("max_tokens").and_then(|span| json::uint(src, span)),
             candidates: 1,
             structured: format.is_some_and(|span| !json::is_null(src, span)),
-            client_tools: tools
-                .iter()
-                .filter_map(|tool| json::get_text(src, *tool, "name"))
-                .map(Cow::into_owned)
-                .collect(),
+            unnamed_tools: tools.len() > client_tools.len(),
+            client_tools,
             tool_choice: request
                 .present("tool_choice")
                 .map_or(ToolChoice::Auto, |span| tool_choice(src, span)),
