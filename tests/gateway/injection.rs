@@ -325,6 +325,40 @@ async fn several_answers_at_once_are_refused_while_skills_are_active() {
     }
 }
 
+/// A client that goes on from a thread sends only what is new in it, with neither system text nor tools: the SDKs send the whole
+/// conversation when the thread is lost.
+#[tokio::test]
+async fn threads_of_messages_are_the_providers_alone() {
+    let knack = with_script(ECHO).await;
+    let body = |thread: Value| {
+        let mut body = messages("hi");
+        body["thread"] = thread;
+        body
+    };
+    let create = body(json!({"type": "create"}));
+    let goes_on = body(json!({"type": "continue", "previous_message_id": "msg_1"}));
+    let answer = knack.send(knack.messages(&create)).await;
+    assert_eq!((answer.status, answer.said()), (200, "You said: hi".to_owned()));
+    assert!(knack.upstream()["thread"].is_null() && knack.upstream()["system"].is_string());
+    let lost = knack.send(knack.messages(&goes_on)).await;
+    let error = &lost.json()["error"];
+    assert_eq!(
+        (lost.status, &error["details"]["error_code"]),
+        (404, &json!("thread_not_found")),
+        "{error}"
+    );
+    assert_eq!(
+        lost.json()["request_id"],
+        lost.headers["x-knack-request-id"].to_str().unwrap()
+    );
+    assert_eq!(knack.mock.handle.requests().len(), 1, "it was not sent");
+    for (thread, status) in [(create, 200), (goes_on, 404)] {
+        let request = knack.messages(&thread).header("x-knack-skills", "none");
+        assert_eq!(knack.send(request).await.status, status);
+        assert_eq!(knack.upstream(), thread);
+    }
+}
+
 #[tokio::test]
 async fn token_counts_count_the_injected_text() {
     let knack = with_script(ECHO).await;

@@ -165,6 +165,38 @@ def test_the_beta_namespace_works():
     equal([block.text for block in message.content if block.type == "text"], ["Let me compute.", "The sum is 5."])
 
 
+@anthropic.beta_tool
+def get_weather(city: str) -> str:
+    """Weather of a city."""
+    return "18 C" if city == "Rome" else "-3 C"
+
+
+def run_tools(text, **more):
+    runner = client.beta.messages.tool_runner(**COMMON, tools=[get_weather], messages=asked(text), **more)
+    rounds = list(runner)
+    for message in rounds:
+        no_internals(message.model_dump_json())
+    return texts(rounds[-1])
+
+
+def test_the_tool_runner_runs_tools_beside_skills():
+    equal(run_tools("weather and sum"), ["Oslo has -3 C and the sum is 42."])
+    equal(run_tools("load first"), ["Rome has 18 C."])
+    for headers in ({}, {"x-knack-skills": "none"}):
+        equal(run_tools("only my tool", extra_headers=headers), ["Two cities."])
+
+
+def test_a_thread_goes_on_with_its_skills():
+    if not hasattr(client.beta.messages, "thread"):
+        return
+    thread = client.beta.messages.thread(**COMMON, tools=TOOLS)
+    first = thread.send(*asked("weather and sum"))
+    equal(types(first), ["thinking", "text", "tool_use"])
+    equal(texts(thread.send(results(first))), ["Oslo has -3 C and the sum is 42."])
+    with thread.stream({"role": "user", "content": "which sum was it"}) as stream:
+        equal(texts(stream.get_final_message()), ["It was 42."])
+
+
 def test_system_text_may_be_a_list_or_absent():
     blocks = [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]
     message = client.messages.create(model="claude-x", max_tokens=500, system=blocks, messages=asked("say hello"))

@@ -125,9 +125,13 @@ pub(super) fn error_body(format: FormatName, refusal: &Refusal, request_id: &str
         FormatName::Chat | FormatName::Responses => json!({"error": {
             "message": refusal.message, "type": refusal.kind, "param": refusal.param, "code": refusal.code
         }}),
-        FormatName::Messages => json!({
-            "type": "error", "error": {"type": refusal.kind, "message": refusal.message}, "request_id": request_id
-        }),
+        FormatName::Messages => {
+            let mut error = json!({"type": refusal.kind, "message": refusal.message});
+            if let Some(code) = refusal.code {
+                error["details"] = json!({"error_code": code});
+            }
+            json!({"type": "error", "error": error, "request_id": request_id})
+        }
     }
 }
 
@@ -229,7 +233,8 @@ mod tests {
         );
         assert_eq!(
             error_body(FormatName::Messages, &refusal, "req_1"),
-            json!({"type": "error", "error": {"type": "invalid_request_error", "message": "no"}, "request_id": "req_1"})
+            json!({"type": "error", "error": {"type": "invalid_request_error", "message": "no",
+                "details": {"error_code": "invalid_value"}}, "request_id": "req_1"})
         );
         assert_eq!(kind_of(FormatName::Messages, 529), "overloaded_error");
         assert_eq!(kind_of(FormatName::Chat, 503), "server_error");

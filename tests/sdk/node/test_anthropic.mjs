@@ -1,6 +1,7 @@
 // The official JavaScript SDK of Anthropic.
 import assert from "node:assert/strict";
 import Anthropic from "@anthropic-ai/sdk";
+import { betaTool } from "@anthropic-ai/sdk/helpers/beta/json-schema";
 import { BASE, KEY, noInternals, run } from "./checks.mjs";
 
 const client = new Anthropic({ baseURL: BASE, apiKey: null, authToken: KEY, maxRetries: 0 });
@@ -38,6 +39,28 @@ await run("anthropic for node", {
     given.messages.push({ role: "assistant", content: first.content }, { role: "user", content: [result] });
     const second = await client.messages.create(given);
     assert.deepEqual(textOf(second), ["Oslo has -3 C and the sum is 42."]);
+  },
+  async tool_runner() {
+    const weather = betaTool({
+      name: "get_weather",
+      description: "Weather of a city.",
+      inputSchema: { type: "object", properties: { city: { type: "string" } }, required: ["city"] },
+      run: () => "-3 C",
+    });
+    for (const stream of [false, true]) {
+      const message = await client.beta.messages.toolRunner({ ...asked("weather and sum"), tools: [weather], stream }).runUntilDone();
+      assert.deepEqual(textOf(message), ["Oslo has -3 C and the sum is 42."]);
+    }
+  },
+  async thread() {
+    const { messages, ...given } = asked("weather and sum");
+    const tools = [{ name: "get_weather", input_schema: { type: "object", properties: { city: { type: "string" } } } }];
+    const thread = client.beta.messages.thread({ ...given, tools });
+    const first = await thread.send(messages[0]);
+    const call = first.content.find((block) => block.type === "tool_use");
+    const result = { type: "tool_result", tool_use_id: call.id, content: "-3 C" };
+    assert.deepEqual(textOf(await thread.send({ role: "user", content: [result] })), ["Oslo has -3 C and the sum is 42."]);
+    assert.deepEqual(textOf(await thread.send({ role: "user", content: "which sum was it" })), ["It was 42."]);
   },
   async errors_keep_their_class() {
     await assert.rejects(client.messages.create(asked("too busy")), Anthropic.RateLimitError);

@@ -51,6 +51,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "container",
         check: container,
     },
+    Rule {
+        name: "thread",
+        check: thread,
+    },
 ];
 
 fn version(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
@@ -171,6 +175,25 @@ fn thinking_budget(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         _ => Err(Refusal::invalid(
             "thinking.type: Input should be 'enabled', 'disabled' or 'adaptive'",
         )),
+    }
+}
+
+/// A conversation is kept nowhere: a thread may be begun, and is lost at once, as it may be at the API.
+fn thread(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+    let thread = &rule_input.body["thread"];
+    if !is_given(thread) {
+        return Ok(());
+    }
+    match (thread["type"].as_str(), thread["previous_message_id"].as_str()) {
+        (Some("create"), _) => Ok(()),
+        (Some("continue"), Some(id)) => Err(Refusal {
+            status: 404,
+            kind: "not_found_error",
+            code: Some("thread_not_found"),
+            ..Refusal::invalid(format!("No usable thread state was found for {id}"))
+        }),
+        (Some("continue"), None) => Err(Refusal::invalid("thread.continue.previous_message_id: Field required")),
+        _ => Err(Refusal::invalid("thread.type: Input should be 'create' or 'continue'")),
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Refusal {
     pub(super) message: String,
     /// `error.param` of Chat and Responses; not shown in the others.
     pub(super) param: Option<String>,
-    /// `error.code` of Chat and Responses; not shown in the others.
+    /// `error.code` of Chat and Responses, `error.details.error_code` of Messages; not shown in Gemini.
     pub(super) code: Option<&'static str>,
     /// The rule that refuses, if one does.
     pub(super) rule: Option<&'static str>,

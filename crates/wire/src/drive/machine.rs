@@ -126,7 +126,8 @@ pub struct Drive {
 
 impl Drive {
     /// A loop over a request and what is injected into it. Errors (400): a leaf of the request has a type that makes it
-    /// unusable, or several answers are asked for (`n > 1`) while tools are injected.
+    /// unusable, or several answers are asked for (`n > 1`) while tools are injected. 404: it goes on from what only the provider
+    /// keeps, which takes no injection.
     pub fn new(request: Request, injection: Injection, settings: DriveSettings) -> Result<Self, Fault> {
         let fields = request.fields()?;
         Self::with_fields(request, fields, injection, settings)
@@ -149,6 +150,9 @@ impl Drive {
                 param,
                 format!("\"{name}\" must be 1 while skills are active; send x-knack-skills: none to switch them off."),
             ));
+        }
+        if let Some(fault) = dialect(request.format()).refused(&request, &injection) {
+            return Err(fault);
         }
         let options = CodecOptions {
             container: settings.container.clone(),

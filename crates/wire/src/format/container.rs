@@ -31,7 +31,12 @@ pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
 }
 
 /// Takes what is Knack's out of `container`: containers of this gateway never go upstream; true if nothing of the vendor's is left in it.
-pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) -> bool {
+/// If the member itself has to go, it is put to those that are `gone`.
+pub(super) fn take_ours(
+    request: &Request,
+    own: &[String],
+    (edits, gone): (&mut Edits, &mut Vec<&'static str>),
+) -> bool {
     let src = request.raw();
     let Some(span) = request.present("container") else {
         return false;
@@ -39,7 +44,7 @@ pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) ->
     let ours = is_own_container;
     if let Some(id) = json::text(src, span) {
         if ours(&id) {
-            splice::remove_member(request, edits, "container");
+            gone.push("container");
         }
         return ours(&id);
     }
@@ -48,31 +53,31 @@ pub(super) fn take_ours(request: &Request, own: &[String], edits: &mut Edits) ->
         .unwrap_or_default();
     let is_own =
         |skill: &Span| json::get_text(src, *skill, "skill_id").is_some_and(|id| own.iter().any(|own| *own == id));
-    let mut gone: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
+    let mut gone_skills: Vec<usize> = (0..skills.len()).filter(|at| is_own(&skills[*at])).collect();
     let id = json::get_text(src, span, "id");
     let own_id = id.as_deref().is_some_and(ours);
-    if gone.is_empty() && !own_id {
+    if gone_skills.is_empty() && !own_id {
         return false;
     }
     // LiteLLM skips an entry that is not an object; a list of these alone names no skill that is left to the vendor.
     let is_object = |skill: &Span| json::kind(src, *skill) == Some(ValueKind::Object);
     if !skills.iter().any(|skill| is_object(skill) && !is_own(skill)) {
-        gone = (0..skills.len()).collect();
+        gone_skills = (0..skills.len()).collect();
     }
     let foreign_id = id.is_some() && !own_id;
-    if gone.len() == skills.len() && !foreign_id {
-        splice::remove_member(request, edits, "container");
+    if gone_skills.len() == skills.len() && !foreign_id {
+        gone.push("container");
         return true;
     }
     let members = json::members(src, span).unwrap_or_default();
-    let dropped = |key: &[u8]| (key == b"id" && own_id) || (key == b"skills" && gone.len() == skills.len());
+    let dropped = |key: &[u8]| (key == b"id" && own_id) || (key == b"skills" && gone_skills.len() == skills.len());
     let gone_members: Vec<usize> = (0..members.len())
         .filter(|at| dropped(members[*at].key.of(src)))
         .collect();
     let spans: Vec<Span> = members.iter().map(json::Member::whole).collect();
     edits.remove_items(&spans, &gone_members);
-    if gone.len() < skills.len() {
-        edits.remove_items(&skills, &gone);
+    if gone_skills.len() < skills.len() {
+        edits.remove_items(&skills, &gone_skills);
     }
     false
 }

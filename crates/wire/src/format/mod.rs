@@ -57,6 +57,10 @@ pub(crate) trait RequestDialect {
     fn conversation_key(&self) -> &'static str;
     /// Adds the edits of an injection.
     fn apply(&self, request: &Request, injection: &Injection, edits: &mut Edits);
+    /// The error of a request in which nothing can be injected, although it takes skills.
+    fn refused(&self, _request: &Request, _injection: &Injection) -> Option<Fault> {
+        None
+    }
     /// Whether an injection adds a member for the loop's own sake, beside system text and tools: an upstream may not know it.
     fn adds_member(&self, _request: &Request, _injection: &Injection) -> bool {
         false

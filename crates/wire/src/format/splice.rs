@@ -47,15 +47,14 @@ pub(crate) fn is_list_of_objects(src: &[u8], list: Span) -> bool {
 /// The reason of [`odd_system`].
 pub(crate) const ODD_SYSTEM: &str = "a system text of an unknown type";
 
-/// Removes a top-level member.
-pub(crate) fn remove_member(request: &Request, edits: &mut Edits, key: &str) {
-    let spans: Vec<Span> = request.top().iter().map(json::Member::whole).collect();
-    let at = request
-        .top()
-        .iter()
-        .position(|member| json::key_is(request.raw(), member, key));
-    if let Some(at) = at {
-        edits.remove_item(&spans, at);
+/// Removes top-level members.
+pub(crate) fn remove_members(request: &Request, edits: &mut Edits, keys: &[&str]) {
+    let (src, top) = (request.raw(), request.top());
+    let is_gone = |at: &usize| keys.iter().any(|key| json::key_is(src, &top[*at], key));
+    let gone: Vec<usize> = (0..top.len()).filter(is_gone).collect();
+    if !gone.is_empty() {
+        let spans: Vec<Span> = top.iter().map(json::Member::whole).collect();
+        edits.remove_items(&spans, &gone);
     }
 }
 

@@ -145,6 +145,19 @@ fn requests() -> Vec<Example> {
             json!({"container": skills("skill_01")}),
             "code execution tool",
         ),
+        (
+            "thread",
+            json!({"thread": {"type": "create"}}),
+            json!({"thread": {"type": "continue", "previous_message_id": "msg_1"}}),
+            "No usable thread state",
+        ),
+        (
+            "thread",
+            json!({"thread": null}),
+            json!({"thread": {"type": "continue"}}),
+            "Field required",
+        ),
+        ("thread", json!({}), json!({"thread": {"type": "fork"}}), "'create'"),
         ("messages_list", json!({}), json!({"messages": []}), "at least one"),
         (
             "roles",

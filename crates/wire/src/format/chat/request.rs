@@ -70,7 +70,9 @@ impl RequestDialect for super::Chat {
         if !system.is_empty() {
             add_system(request, system, edits);
         }
-        container::take_ours(request, &injection.own_skills, edits);
+        let mut gone = Vec::new();
+        container::take_ours(request, &injection.own_skills, (edits, &mut gone));
+        splice::remove_members(request, edits, &gone);
         splice::add_tools(
             request,
             edits,

@@ -53,7 +53,11 @@ impl AnswerDialect for Messages {
     }
 
     fn error_body(&self, fault: &Fault) -> Vec<u8> {
-        error(fault.status, &fault.message, fault.request_id.as_deref())
+        error(
+            fault.status,
+            (&fault.message, fault.code.as_deref()),
+            fault.request_id.as_deref(),
+        )
     }
 
     fn error_frame(&self, fault: &Fault) -> Vec<u8> {
@@ -70,11 +74,8 @@ impl AnswerDialect for Messages {
         match known {
             Some(span) => push_line(&mut line, span.of(body)),
             None => {
-                line = error(
-                    status,
-                    &format!("The upstream answered with status {status} in a later round."),
-                    request_id,
-                );
+                let text = format!("The upstream answered with status {status} in a later round.");
+                line = error(status, (&text, None), request_id);
             }
         }
         let mut out = Vec::new();
@@ -88,7 +89,7 @@ impl AnswerDialect for Messages {
 }
 
 /// An error body (docs/design/errors.md#words-of-the-formats).
-fn error(status: u16, message: &str, request_id: Option<&str>) -> Vec<u8> {
+fn error(status: u16, (message, code): (&str, Option<&str>), request_id: Option<&str>) -> Vec<u8> {
     let kind = match status {
         401 => "authentication_error",
         403 => "permission_error",
@@ -103,6 +104,11 @@ fn error(status: u16, message: &str, request_id: Option<&str>) -> Vec<u8> {
     };
     let mut out = format!(r#"{{"type":"error","error":{{"type":"{kind}","message":"#).into_bytes();
     json::push_string(&mut out, message);
+    if let Some(code) = code {
+        out.extend_from_slice(b",\"details\":{\"error_code\":");
+        json::push_string(&mut out, code);
+        out.push(b'}');
+    }
     out.extend_from_slice(b"},\"request_id\":");
     match request_id {
         Some(id) => json::push_string(&mut out, id),

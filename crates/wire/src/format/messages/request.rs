@@ -80,7 +80,12 @@ impl RequestDialect for super::Messages {
         if !system.is_empty() {
             add_system(request, system, edits);
         }
-        let only_ours = container::take_ours(request, &injection.own_skills, edits);
+        let mut gone = Vec::new();
+        if !injection.is_empty() && thread(request).as_deref() == Some(CREATE) {
+            gone.push(THREAD);
+        }
+        let only_ours = container::take_ours(request, &injection.own_skills, (edits, &mut gone));
+        splice::remove_members(request, edits, &gone);
         let ours = injection.material.rendered(Format::Messages, tool);
         let src = request.raw();
         let takes_out = only_ours || injection.code_tool.is_some();
@@ -103,12 +108,38 @@ impl RequestDialect for super::Messages {
         }
     }
 
+    /// A thread goes on with the system text and the tools that it was created with, and takes no others.
+    fn refused(&self, request: &Request, injection: &Injection) -> Option<Fault> {
+        let goes_on = !injection.is_empty() && thread(request).as_deref() == Some(CONTINUE);
+        goes_on.then(|| Fault {
+            param: Some(THREAD.to_owned()),
+            code: Some("thread_not_found".to_owned()),
+            ..Fault::new(
+                404,
+                "The gateway keeps no threads while skills are active: send the whole conversation with \"thread\": \
+                 {\"type\": \"create\"} or without \"thread\", or send x-knack-skills: none to switch skills off.",
+            )
+        })
+    }
+
     fn relax(&self, body: &[u8]) -> Option<Vec<u8>> {
         let choice = splice::top_value(body, "tool_choice")?;
         let mut edits = Edits::new();
         free_choice(body, choice, &mut edits);
         Some(edits.apply(body))
     }
+}
+
+/// The member by which a client has its provider keep the conversation, or goes on from what is kept
+/// (docs/design/wire-formats.md#threads).
+const THREAD: &str = "thread";
+/// Its types.
+const CREATE: &str = "create";
+const CONTINUE: &str = "continue";
+
+/// What the client asks of a thread, if it has one.
+fn thread(request: &Request) -> Option<Cow<'_, str>> {
+    json::get_text(request.raw(), request.present(THREAD)?, "type")
 }
 
 /// Makes a choice of tools one of the model's; its other members stay.
