@@ -106,14 +106,26 @@ struct ServedFile {
 
 impl Site {
     /// Answers a request for `path`, which begins with [`FOLDER`]; `before` is what its address has before that.
-    pub(crate) async fn answer(&self, parts: &Parts, before: &str, path: &str, offered: &dyn OfferedSkills) -> Response<Bytes> {
+    pub(crate) async fn answer(
+        &self,
+        parts: &Parts,
+        before: &str,
+        path: &str,
+        offered: &dyn OfferedSkills,
+    ) -> Response<Bytes> {
         match self.find(parts, before, path, offered).await {
             Ok(found) => answered(&parts.headers, found),
             Err(refused) => refused.response(&format!("{before}{path}")),
         }
     }
 
-    async fn find(&self, parts: &Parts, before: &str, path: &str, offered: &dyn OfferedSkills) -> Result<ServedFile, Refusal> {
+    async fn find(
+        &self,
+        parts: &Parts,
+        before: &str,
+        path: &str,
+        offered: &dyn OfferedSkills,
+    ) -> Result<ServedFile, Refusal> {
         if !matches!(parts.method, Method::GET | Method::HEAD) {
             return Err(Refusal::NotAllowed);
         }

@@ -107,7 +107,7 @@ impl Catalog {
 async fn read(hub: HubClient, served: watch::Sender<Served>) {
     let path = format!("/v1/catalog?runtime={}&watch=true", Installation::runtime());
     loop {
-        if let Ok(mut lines) = hub.watch(&path).await {
+        if let Ok(mut lines) = hub.hub().watch(&path).await {
             while let Ok(Some(line)) = lines.next_value::<CatalogLine>().await {
                 served.send_if_modified(|served| served.take(line));
             }

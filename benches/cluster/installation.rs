@@ -324,7 +324,7 @@ async fn served(hub: &HubClient) -> SkillLine {
     let wait = async {
         loop {
             let path = format!("/v1/catalog?runtime={}&watch=true", Installation::runtime());
-            if let Ok(mut lines) = hub.watch(&path).await {
+            if let Ok(mut lines) = hub.hub().watch(&path).await {
                 while let Ok(Some(line)) = lines.next_value::<CatalogLine>().await {
                     if let CatalogLine::Skill(skill) = line
                         && skill.name == SKILL

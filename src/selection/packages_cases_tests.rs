@@ -5,7 +5,7 @@ use knack_packages::{EnvironmentStatuses, Rules, State};
 use serde_json::{Value, json};
 
 use super::packages_tests::record;
-use super::tests::{runtime, scope, skill, told};
+use super::tests::{reported, runtime, scope, skill};
 use super::*;
 
 /// A skill that declares packages, at a runtime.
@@ -51,9 +51,9 @@ impl Case {
             environments: Some(&records),
             ..scope(&none)
         };
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = told(&selected[0]);
-        assert!(told.starts_with(self.said), "{what}: {told}");
+        let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
+        let reported = reported(&selected[0]);
+        assert!(reported.starts_with(self.said), "{what}: {reported}");
         let found = packages(&runtime, Revision::newest(&skill), &scope).unwrap();
         assert_eq!(found.state.as_str(), self.state, "{what}");
         let given = environment(&runtime, Revision::newest(&skill), &scope);
@@ -93,7 +93,7 @@ fn image_named(name: &str) -> Value {
 fn a_skill_is_served_with_its_environment_or_not_at_all() {
     check_all([
         Case {
-            what: "nobody has looked",
+            what: "nobody has checked",
             said: "refused PackagesBuilding: its packages are not available (Resolving)",
             state: "Resolving",
             ..Case::default()
@@ -255,9 +255,9 @@ impl StandardCase {
             environments: Some(&records),
             ..scope(&none)
         };
-        let selected = select(&runtime, &scope, Caller::All, std::slice::from_ref(&skill));
-        let told = told(&selected[0]);
-        assert!(told.starts_with(self.said), "{what}: {told}");
+        let selected = select(&runtime, &scope, Audience::All, std::slice::from_ref(&skill));
+        let reported = reported(&selected[0]);
+        assert!(reported.starts_with(self.said), "{what}: {reported}");
         let found = packages(&runtime, Revision::newest(&skill), &scope);
         assert_eq!(found.as_ref().map(|found| found.state.as_str()), self.state, "{what}");
         let source = found.and_then(|found| found.given);

@@ -115,7 +115,7 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
 
             // Who is known is not yet allowed: the release's own namespace is no tenant.
             let stranger = installation.hub_client(&installation.token(&installation.system, "default", "knack").await);
-            match patiently(async || stranger.watch(&installation.catalog()).await).await {
+            match patiently(async || stranger.hub().watch(&installation.catalog()).await).await {
                 Err(HubError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::Forbidden),
                 other => panic!("{other:?}"),
             }
@@ -127,9 +127,14 @@ fn only_a_genuine_token_for_the_hub_is_let_in_and_the_others_hear_why() {
                     runtime: installation.runtime(),
                     token,
                 };
-                patiently(async || gateway.post::<ClientAuthorization>("/v1/clients", &check).await)
-                    .await
-                    .unwrap()
+                patiently(async || {
+                    gateway
+                        .at(None)
+                        .post::<ClientAuthorization>("/v1/clients", &check)
+                        .await
+                })
+                .await
+                .unwrap()
             };
             let authorization = ask(of_client).await;
             assert!(authorization.allowed && authorization.client.unwrap().starts_with(&format!("{tenant}/default/")));

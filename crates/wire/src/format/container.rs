@@ -4,7 +4,6 @@
 
 use std::borrow::Cow;
 
-use super::splice;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files::is_own_container;
 use crate::request::{ContainerSkill, Request, SkillVersion};
