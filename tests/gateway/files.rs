@@ -40,6 +40,32 @@ async fn inline_images_and_documents_are_staged_as_inputs() {
     }
 }
 
+/// Google's Python SDK writes the alphabet for URLs; others leave the padding out, or write lines.
+#[tokio::test]
+async fn attachments_are_staged_in_every_form_of_base64() {
+    let knack = with_sandbox(SCRIPT).await;
+    let text = "see what I attached";
+    let gemini = |data: &str| json!({"role": "user", "parts": [{"text": text}, {"inlineData": {"mimeType": "image/png", "data": data}}]});
+    let file = |data: &str| {
+        json!({"role": "user", "content": [{"type": "input_text", "text": text},
+            {"type": "input_file", "filename": "a.png", "file_data": data}]})
+    };
+    let audio = json!({"role": "user", "content": [{"type": "input_text", "text": text},
+        {"type": "input_audio", "input_audio": {"data": "+//+YWE=", "format": "wav"}}]});
+    for (format, message, name) in [
+        (Format::Gemini, gemini("-__-YWE="), ".png"),
+        (Format::Gemini, gemini("-__-YWE"), ".png"),
+        (Format::Responses, file("+//+\r\nYWE="), ".png"),
+        (Format::Responses, file("DATA:image/png; BASE64, +//+YWE"), ".png"),
+        (Format::Responses, audio, ".wav"),
+    ] {
+        let mut talk = Talk::plain((format, false), "");
+        talk.history[0] = message.clone();
+        let said = talk.hear(&knack).await.text;
+        assert!(said.contains(&format!("{name}'] 5")), "{message}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn a_client_that_asked_for_code_execution_sees_the_run_in_the_native_form_and_reads_its_file() {
     let knack = with_sandbox(SCRIPT).await;

@@ -165,12 +165,14 @@ impl RequestFiles {
 const MAX_SAME_NAMES: usize = 200;
 /// Longest staged input name, bytes; file systems take 255.
 const INPUT_NAME_MAX: usize = 120;
+/// Longest extension, bytes, that a name that is too long keeps; known ones are shorter.
+const EXTENSION_MAX: usize = 16;
 
 /// The name of an input below `inputs/`: safe as a path, and another one than those that are taken.
 pub(crate) fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&str) -> bool) -> String {
     let given = attachment.name.as_deref().unwrap_or_default();
     let base = given.rsplit(['/', '\\']).next().unwrap_or_default();
-    let mut clean: String = base
+    let clean: String = base
         .chars()
         .map(|c| {
             if c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ') {
@@ -180,14 +182,11 @@ pub(crate) fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&
             }
         })
         .collect();
-    while clean.len() > INPUT_NAME_MAX {
-        clean.pop();
-    }
-    let clean = clean.trim().trim_start_matches('.');
+    let clean = shortened(clean.trim().trim_start_matches('.'));
     let name = if clean.is_empty() {
         format!("file-{}{}", index + 1, extension(attachment.media_type.as_deref()))
     } else {
-        clean.to_owned()
+        clean
     };
     if !taken(&name) {
         return name;
@@ -198,8 +197,25 @@ pub(crate) fn input_name(attachment: &Attachment, index: usize, taken: impl Fn(&
         .unwrap_or(name)
 }
 
+/// A name within [`INPUT_NAME_MAX`]. Its extension stays, by which programs know what a file is.
+fn shortened(name: &str) -> String {
+    if name.len() <= INPUT_NAME_MAX {
+        return name.to_owned();
+    }
+    let extension = name.rfind('.').map_or("", |at| &name[at..]);
+    let extension = if extension.len() <= EXTENSION_MAX {
+        extension
+    } else {
+        ""
+    };
+    let stem = &name[..name.floor_char_boundary(INPUT_NAME_MAX - extension.len())];
+    format!("{}{extension}", stem.trim_end())
+}
+
 fn extension(media_type: Option<&str>) -> &'static str {
     match media_type.unwrap_or_default() {
+        "audio/wav" => ".wav",
+        "audio/mp3" | "audio/mpeg" => ".mp3",
         "image/png" => ".png",
         "image/jpeg" => ".jpg",
         "image/gif" => ".gif",
@@ -315,6 +331,17 @@ mod tests {
         ] {
             assert_eq!(input_name(&attachment(name, media_type), 0, |_| false), expected);
         }
+        let long = |name: String| input_name(&attachment(Some(&name), None), 0, |_| false);
+        assert_eq!(
+            long(format!("{}.csv", "n".repeat(300))),
+            format!("{}.csv", "n".repeat(116))
+        );
+        assert_eq!(
+            long(format!("{}.csv", "ü".repeat(300))),
+            format!("{}.csv", "ü".repeat(58))
+        );
+        assert_eq!(long("n".repeat(300)), "n".repeat(120));
+        assert_eq!(long(format!("a.{}", "n".repeat(300))), format!("a.{}", "n".repeat(118)));
         assert_eq!(input_name(&attachment(Some("a"), None), 0, |name| name == "a"), "2-a");
     }
 }

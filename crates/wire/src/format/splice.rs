@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine as _, alphabet};
 use bytes::Bytes;
 
 use crate::json::{self, Edits, Span, ValueKind};
@@ -251,21 +253,51 @@ pub(crate) fn content_text(src: &[u8], content: Span) -> Cow<'_, str> {
     texts.join("\n").into()
 }
 
-/// The bytes and media type of a `data:` URL in base64.
+/// The bytes and media type of a `data:` URL in base64. Its words have any case, with white space around them.
 pub(crate) fn data_url(url: &str) -> Option<(String, Vec<u8>)> {
-    let (kind, data) = url.strip_prefix("data:")?.split_once(";base64,")?;
-    Some((kind.to_owned(), base64_bytes(data)?))
+    let (head, data) = url.split_once(',')?;
+    let (scheme, head) = head.split_once(':')?;
+    let (kind, coding) = head.rsplit_once(';')?;
+    let is_word = |word: &str, expected: &str| word.trim().eq_ignore_ascii_case(expected);
+    (is_word(scheme, "data") && is_word(coding, "base64")).then_some(())?;
+    Some((kind.trim().to_owned(), base64_bytes(data)?))
 }
 
-/// Standard base64.
+/// Base64 as providers take it: in either alphabet, padded or not, and in lines.
+const ANY_BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The bytes of base64. Google's Python SDK writes the alphabet for URLs.
 pub(crate) fn base64_bytes(text: &str) -> Option<Vec<u8>> {
-    use base64::Engine as _;
-    base64::engine::general_purpose::STANDARD.decode(text).ok()
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    if text.as_bytes().iter().all(is_plain) {
+        return ANY_BASE64.decode(text).ok();
+    }
+    let standard = text.bytes().filter(|byte| !byte.is_ascii_whitespace());
+    let standard = standard.map(|byte| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        other => other,
+    });
+    ANY_BASE64.decode(standard.collect::<Vec<u8>>()).ok()
+}
+
+/// The sound of a part `input_audio`, as both formats of OpenAI have it.
+pub(crate) fn input_audio(src: &[u8], part: Span) -> Option<Attachment> {
+    let text = |key| json::path(src, part, &["input_audio", key]).and_then(|span| json::text(src, span));
+    Some(Attachment {
+        name: None,
+        media_type: text("format").map(|format| format!("audio/{format}")),
+        bytes: base64_bytes(&text("data")?)?,
+    })
 }
 
 /// The value of `_litellm_generated_files` (docs/design/wire-formats.md#generated-files).
 pub(crate) fn litellm_files(files: &[crate::drive::GeneratedFile]) -> Vec<u8> {
-    use base64::Engine as _;
     let mut out = vec![b'['];
     for (at, file) in files.iter().enumerate() {
         if at > 0 {
@@ -281,4 +313,46 @@ pub(crate) fn litellm_files(files: &[crate::drive::GeneratedFile]) -> Vec<u8> {
     }
     out.push(b']');
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_read_in_every_form_that_providers_take() {
+        let bytes = b"\xfb\xff\xfea";
+        for text in [
+            "+//+YQ==",
+            "-__-YQ==",
+            "-__-YQ",
+            "+//+\r\nYQ==\n",
+            " +//+ YQ",
+            "+//+YR==",
+        ] {
+            assert_eq!(base64_bytes(text).as_deref(), Some(&bytes[..]), "{text:?}");
+            for head in [
+                "data:text/csv;base64,",
+                "DATA:text/csv;BASE64,",
+                "data:text/csv; base64, ",
+            ] {
+                let url = format!("{head}{text}");
+                let expected = ("text/csv".to_owned(), bytes.to_vec());
+                assert_eq!(data_url(&url), Some(expected), "{url:?}");
+            }
+        }
+        let with_charset = data_url("data:text/csv;charset=utf-8;base64,YQ==").unwrap();
+        assert_eq!(with_charset.0, "text/csv;charset=utf-8");
+        for text in ["%%%", "Y", "YQ=x", "é"] {
+            assert_eq!(base64_bytes(text), None, "{text}");
+        }
+        for url in [
+            "https://a/b.csv",
+            "data:text/csv,a",
+            "data:text/csv;base64",
+            "x:text/csv;base64,YQ==",
+        ] {
+            assert_eq!(data_url(url), None, "{url}");
+        }
+    }
 }

@@ -196,15 +196,7 @@ fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
                 bytes,
             })
         }
-        "input_audio" => {
-            let bytes = splice::base64_bytes(&text(&["input_audio", "data"])?)?;
-            let kind = text(&["input_audio", "format"]).map(|format| format!("audio/{format}"));
-            Some(Attachment {
-                name: None,
-                media_type: kind,
-                bytes,
-            })
-        }
+        "input_audio" => splice::input_audio(src, part),
         _ => None,
     }
 }

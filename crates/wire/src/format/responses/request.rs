@@ -88,7 +88,7 @@ impl RequestDialect for super::Responses {
         found
     }
 
-    /// Inline files and images of user messages.
+    /// Inline files, images and sounds of user messages.
     fn attachments(&self, request: &Request) -> Vec<Attachment> {
         splice::attachments(request, attachment)
     }
@@ -185,6 +185,7 @@ fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
     let url = match text("type")?.as_ref() {
         "input_image" => text("image_url")?,
         "input_file" => text("file_data")?,
+        "input_audio" => return splice::input_audio(src, part),
         _ => return None,
     };
     let (media_type, bytes) = match splice::data_url(&url) {
