@@ -160,6 +160,25 @@ def test_files_are_served_and_come_back():
     equal(ask(contents).text, "It says what the first run wrote.")
 
 
+def test_attached_bytes_reach_a_run():
+    # The SDK writes them in the alphabet for URLs.
+    part = types.Part.from_bytes(data=b"\xfb\xff\xfe", mime_type="application/octet-stream")
+    answer = ask([types.Content(role="user", parts=[part, types.Part.from_text(text="read my bytes")])])
+    equal(answer.text, "They are three.")
+
+
+def test_a_hidden_turn_is_found_behind_parts_of_built_in_tools():
+    for send in ("send_message", "send_message_stream"):
+        chat = client.chats.create(model="gemini-x", config=config())
+
+        def say(message):
+            answer = getattr(chat, send)(message)
+            return text_of([answer] if send == "send_message" else list(answer))
+
+        equal(say("search the web"), "Found.", send)
+        equal(say("what did you load"), "It was the adder.", send)
+
+
 def test_code_execution_runs_here():
     tools = [types.Tool(code_execution=types.ToolCodeExecution())]
     for way in (client, beta):

@@ -178,6 +178,15 @@ def test_a_loaded_skill_outlives_a_client_call():
     equal(create(given, tools=TOOLS).output_text, "That is 2.")
 
 
+def test_a_hidden_turn_is_found_behind_results_of_a_file_search():
+    for way in (create, streamed):
+        given = asked("search my files")
+        first = way(given, store=False)
+        equal(first.output_text, "Found.")
+        given = [*given, *echoed(first), *asked("what did you load")]
+        equal(way(given, store=False).output_text, "It was the adder.")
+
+
 def test_only_client_tools_pass_through():
     for response in both(asked("only my tool"), tools=TOOLS):
         equal(len(calls(response)), 2)

@@ -43,6 +43,11 @@ await run("google-genai for node", {
     assert.equal((await chat.sendMessage({ message: "write a file" })).text, "The note is written.");
     assert.equal((await chat.sendMessage({ message: "read it back" })).text, "It says what the first run wrote.");
   },
+  async a_chat_remembers_behind_parts_of_built_in_tools() {
+    const chat = client.chats.create({ model: "gemini-x", config: { systemInstruction: "Be brief." } });
+    assert.equal((await chat.sendMessage({ message: "search the web" })).text, "Found.");
+    assert.equal((await chat.sendMessage({ message: "what did you load" })).text, "It was the adder.");
+  },
   async errors_keep_their_status() {
     await assert.rejects(client.models.generateContent(asked("too busy")), (error) => error instanceof ApiError && error.status === 429);
   },

@@ -47,6 +47,13 @@ await run("openai for node", {
     assert.equal(answer.usage.total_tokens, 660);
     noInternals(answer);
   },
+  async responses_behind_a_file_search() {
+    const given = { model: "gpt-x", instructions: "Be brief.", store: false, input: [{ role: "user", content: "search my files" }] };
+    const first = await client.responses.create(given);
+    assert.equal(first.output_text, "Found.");
+    given.input.push(...first.output, { role: "user", content: "what did you load" });
+    assert.equal((await client.responses.create(given)).output_text, "It was the adder.");
+  },
   async responses_stream() {
     const stream = client.responses.stream({ model: "gpt-x", instructions: "Be brief.", input: "add two numbers" });
     let number = 0;

@@ -1,7 +1,7 @@
 //! The canonical form of a message and the chain over a conversation.
 //!
 //! A client sends back what it saw, rarely in the bytes that it saw: strings become arrays of parts,
-//! key order changes, cache markers move, nulls appear. The canonical form keeps what makes a message
+//! key order changes, cache markers move, nulls appear, 1.0 becomes 1. The canonical form keeps what makes a message
 //! the same message: role, text (parts joined, trimmed), call ids, names and arguments, results, and a
 //! SHA-256 of every other block. Thinking, cache markers and nulls are left out.
 //!
@@ -100,15 +100,20 @@ fn feed_json(hash: &mut Sha256, raw: &[u8]) {
     }
 }
 
-/// Feeds a JSON value so that key order, white space, string escapes, nulls and cache markers make no
-/// difference.
+/// Feeds a JSON value so that key order, white space, string escapes, the spelling of numbers, nulls and cache markers make
+/// no difference.
 fn feed_value(hash: &mut Sha256, value: &Value) {
     match value {
         Value::Null => hash.update(b"n"),
         Value::Bool(flag) => hash.update(if *flag { b"t" } else { b"f" }),
         Value::Number(number) => {
+            // By value: clients that parse an answer write 1.0 as 1, or 1 as 1.0 (JavaScript; models of Python).
             hash.update(b"#");
-            hash.update(number.to_string());
+            match number.as_f64() {
+                // Without the sign of a zero.
+                Some(value) => hash.update((value + 0.0).to_string()),
+                None => hash.update(number.to_string()),
+            }
             hash.update([END]);
         }
         Value::String(text) => {
@@ -136,6 +141,40 @@ fn feed_value(hash: &mut Sha256, value: &Value) {
                 feed_value(hash, value);
             }
             hash.update(b"}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(block: &str) -> Link {
+        let mut canon = Canon::new(Speaker::Assistant);
+        canon.other(block.as_bytes());
+        canon.finish()
+    }
+
+    #[test]
+    fn numbers_count_by_their_value() {
+        for (one, other) in [
+            ("2024", "2024.0"),
+            (r#"{"score":1.0}"#, r#"{"score":1}"#),
+            ("1e3", "1000"),
+            ("0.10", "0.1"),
+            ("-0.0", "0"),
+            // What JavaScript makes of it.
+            ("12345678901234567890", "12345678901234567000"),
+        ] {
+            assert_eq!(link(one), link(other), "{one} {other}");
+        }
+        for (one, other) in [
+            ("1", "1.5"),
+            ("1", "-1"),
+            ("1", r#""1""#),
+            ("9007199254740991", "9007199254740992"),
+        ] {
+            assert_ne!(link(one), link(other), "{one} {other}");
         }
     }
 }
