@@ -75,11 +75,32 @@ fn a_request_goes_as_it_came_where_the_model_takes_no_tools_or_not_so_many() {
     let (format, ask) = ASKS[0];
     let free = ask.replace("json_object", "text");
     let own = free.replace(r#""stream":true"#, TOOLS);
-    for (ask, status, refusal) in [(&free, 400, none), (&free, 404, none), (&own, 400, many)] {
+    let flag = r#"{"error":{"code":500,"message":"tools param requires --jinja flag","type":"server_error"}}"#;
+    for (ask, status, refusal) in [
+        (&free, 400, none),
+        (&free, 404, none),
+        (&free, 500, flag),
+        (&own, 400, many),
+    ] {
         let played = play(format, ask, &[error(status, refusal), json(ANSWER)]);
         assert_eq!((&*played.sent[1], &*played.text()), (ask.as_bytes(), ANSWER));
     }
     assert_eq!(play(format, &own, &[error(400, none)]).text(), none);
+    // Any other failure is the client's to try again.
+    let played = play(format, &free, &[error(500, "{}")]);
+    assert_eq!((played.text().as_str(), played.end()), ("{}", &EndKind::Upstream(500)));
+}
+
+/// Of a model without system texts, which the gateway alone sent.
+#[test]
+fn a_request_goes_as_it_came_where_the_model_takes_no_system_text() {
+    let refusal = r#"{"error":{"code":400,"message":"Developer instruction is not enabled for models/gemma-3-27b-it","status":"INVALID_ARGUMENT"}}"#;
+    let ask = r#"{"contents":[{"role":"user","parts":[{"text":"x"}]}]}"#;
+    let played = play(Format::Gemini, ask, &[error(400, refusal), json(ANSWER)]);
+    assert_eq!((&*played.sent[1], &*played.text()), (ask.as_bytes(), ANSWER));
+    let own =
+        r#"{"systemInstruction":{"parts":[{"text":"Be brief."}]},"contents":[{"role":"user","parts":[{"text":"x"}]}]}"#;
+    assert_eq!(play(Format::Gemini, own, &[error(400, refusal)]).text(), refusal);
 }
 
 #[test]

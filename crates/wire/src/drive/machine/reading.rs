@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Drive, DriveState, MAX_RETRY_AFTER, MAX_TURN, RETRIES, RETRY_DELAY};
 use crate::drive::aliases::Aliases;
-use crate::drive::refusal::is_of_our_tools;
+use crate::drive::refusal::{is_of_our_text, is_of_our_tools};
 use crate::drive::sorter::Sorter;
 use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind, HiddenTurns};
 use crate::fault::Fault;
@@ -26,8 +26,9 @@ impl Drive {
         let good = (200..300).contains(&head.status);
         let lost = self.resend.may_answer_lost && head.status == 400 && self.round == 1;
         let left_out = self.resend.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
+        // llama.cpp refuses tools with 500.
         let goes_without =
-            self.resend.edits_without_tools.is_some() && matches!(head.status, 400 | 404 | 422) && self.round == 1;
+            self.resend.edits_without_tools.is_some() && matches!(head.status, 400 | 404 | 422 | 500) && self.round == 1;
         if good {
             // It has a copy of the hidden turns.
             self.resend.edits_without_tools = None;
@@ -269,7 +270,7 @@ impl Drive {
     ///
     /// A refusal of round 1 that names what was added for the loop's own sake is answered by the same request without it,
     /// once: nothing ran, and the client cannot take out what it did not send. The same holds of one that is about Knack's
-    /// tools.
+    /// tools or system text.
     pub(super) fn failed(&mut self, status: u16, now: Duration, out: &mut Vec<DriveAction>) {
         if std::mem::take(&mut self.resend.may_leave_out) && self.round == 1 {
             let dialect = dialect(self.request.format());
@@ -279,7 +280,7 @@ impl Drive {
         }
         if self.round == 1
             && let Some(edits) = self.resend.edits_without_tools.take()
-            && is_of_our_tools(&self.buffer, &self.fields)
+            && (is_of_our_tools(&self.buffer, &self.fields) || is_of_our_text(&self.buffer, &self.request))
         {
             return self.send_without(edits, now, out);
         }
