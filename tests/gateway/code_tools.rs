@@ -38,6 +38,11 @@ turns:
         reply: {calls: [{tool: run_code, arguments: {skill: listed, command: "python3 skills/listed/add.py 2 3"}}]}
       - expect: {result: {line: "5"}}
         reply: {text: "The sum is 5."}
+  - user: badly
+    rounds:
+      - reply: {calls: [{tool: run_code, arguments: {code: "print(1)", language: ruby}}, {tool: run_code, arguments: {code: "a", command: "b"}}, {tool: run_code, arguments: {code: "print(1)", skill: nope}}]}
+      - expect: {results: 3, result: [{contains: "Schema: "}, {contains: "nope"}]}
+        reply: {text: "It cannot be run."}
   - repeat_last: true
     rounds:
       - expect: {no_tool: run_code}
@@ -195,6 +200,43 @@ async fn runs_that_are_named_by_their_ids_come_back_as_calls() {
             let sent = knack.upstream()["input"].to_string();
             assert!(sent.contains(call) && !sent.contains("sh_knack_"), "{key}: {sent}");
         }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// The model is told what is wrong; the client, which has not declared the tool, is told that nothing was started.
+#[tokio::test]
+async fn refused_arguments_show_nothing_of_the_tool() {
+    let knack = lacking().await;
+    for row in ROWS {
+        let mut talk = Talk::plain(row, "badly");
+        let answer = ask(&knack, &talk).await;
+        assert_eq!(talk.take(&answer).text, "It cannot be run.", "{row:?}");
+        for of_tool in ["Schema", "do not match", "neither", "No skill"] {
+            assert!(!answer.text.contains(of_tool), "{row:?} {of_tool}: {}", answer.text);
+        }
+        let all = shown(&talk);
+        let shown: Vec<(Value, Value, Value)> = if row.0 == Format::Messages {
+            let results = of_type(&all, "bash_code_execution_tool_result");
+            let of = |block: &Value| {
+                let run = &block["content"];
+                (run["stdout"].clone(), run["stderr"].clone(), run["return_code"].clone())
+            };
+            results.iter().map(of).collect()
+        } else {
+            let outputs = of_type(&all, "shell_call_output");
+            let of = |item: &Value| {
+                let run = &item["output"][0];
+                (
+                    run["stdout"].clone(),
+                    run["stderr"].clone(),
+                    run["outcome"]["exit_code"].clone(),
+                )
+            };
+            outputs.iter().map(of).collect()
+        };
+        let told = "The program was not started: the model's call of it was not valid.\n";
+        assert_eq!(shown, vec![(json!(""), json!(told), json!(126)); 3], "{row:?}");
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }

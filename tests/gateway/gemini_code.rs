@@ -37,6 +37,11 @@ turns:
         reply: {text: "Without the run."}
       - expect: {results: 2, result: "42"}
         reply: {text: "All."}
+  - user: badly
+    rounds:
+      - reply: {calls: [{tool: run_code, arguments: {code: "print(1)", language: ruby}}, {tool: run_code, arguments: {code: "a", command: "b"}}]}
+      - expect: {results: 2, result: {contains: "Schema: "}}
+        reply: {text: "It cannot be run."}
   - repeat_last: true
     rounds:
       - expect: {no_tool: run_code}
@@ -212,6 +217,27 @@ async fn code_execution_that_the_provider_does_not_have_runs_here_in_the_parts_o
             assert_eq!(again[0]["text"], "I remember.", "{path}");
             assert_eq!(after.mock.handle.failures(), Vec::<String>::new());
         }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// The model is told what is wrong; the client, which has not declared the tool, is told that nothing was started.
+#[tokio::test]
+async fn refused_arguments_show_nothing_of_the_tool() {
+    let knack = lacking().await;
+    for (path, tool) in ROWS {
+        let parts = ask(&knack, path, &asking(&[user("badly")], tool), &mut Vec::new()).await;
+        for result in of(&parts, "codeExecutionResult") {
+            assert_eq!(
+                (&result["outcome"], &result["output"]),
+                (
+                    &json!("OUTCOME_FAILED"),
+                    &json!("The program was not started: the model's call of it was not valid.\n")
+                ),
+                "{path}"
+            );
+        }
+        assert_eq!(of(&parts, "codeExecutionResult").len(), 2, "{path}");
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }

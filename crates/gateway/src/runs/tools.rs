@@ -103,7 +103,11 @@ impl ToolRunner {
                     });
                     state.loaded.push(record);
                 }
-                let native = native(&text, "", i32::from(is_error));
+                let native = if is_error {
+                    native("", knack_skill::texts::CALL_NOT_RUN, NOT_STARTED)
+                } else {
+                    native(&text, "", 0)
+                };
                 CallOutcome {
                     token: call.token,
                     text,

@@ -122,6 +122,10 @@ pub fn uploaded_input(name: &str) -> String {
 /// Answers a call that could not be resolved, by no fault of the model's.
 pub const CALL_UNRESOLVED: &str = "Error: the call could not be read; nothing ran.";
 
+/// What a client is shown of a call that did not become a run. The answer for the model names tools, schemas and skills, which the
+/// client did not send.
+pub const CALL_NOT_RUN: &str = "The program was not started: the model's call of it was not valid.\n";
+
 /// Answers a call of model-written code where the runtime denies it.
 pub const MODEL_CODE_DENIED: &str = "Error: this runtime runs declared tools only; nothing ran.";
 

@@ -1,5 +1,6 @@
 //! The inputs and the actions of the loop.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -115,7 +116,7 @@ pub struct CallOutcome {
     /// Stored instead of the text in [`HiddenTurns`]s, so that a load result is rendered again from the skill (the caller's
     /// own notation, as in `{"skill":…,"digest":…}`).
     pub reference: Option<String>,
-    /// How the run is shown in the native form; without it `text` is shown as its output.
+    /// How the run is shown in the native form; without it `text` is shown as its output, or as its errors.
     pub native: Option<NativeRun>,
     /// Files that the run made.
     pub files: Vec<GeneratedFile>,
@@ -181,6 +182,26 @@ pub struct CallResult {
     pub contained: Vec<ContainerFile>,
     /// What called, as JSON, if the call says it: its result says it again (Responses).
     pub caller: Option<String>,
+}
+
+impl CallResult {
+    /// The run in the native form; of a call without one, its text as what was printed, or as errors.
+    pub(crate) fn native_run(&self) -> Cow<'_, NativeRun> {
+        if let Some(run) = &self.native {
+            return Cow::Borrowed(run);
+        }
+        let (stdout, stderr) = if self.is_error {
+            (String::new(), self.text.clone())
+        } else {
+            (self.text.clone(), String::new())
+        };
+        Cow::Owned(NativeRun {
+            stdout,
+            stderr,
+            return_code: i32::from(self.is_error),
+            ..NativeRun::default()
+        })
+    }
 }
 
 /// The head of the answer to the client.

@@ -136,19 +136,8 @@ pub(crate) const DEADLINE: &str = "OUTCOME_DEADLINE_EXCEEDED";
 /// Outcome and output: of a good run what it printed, of another one what it printed and its errors, or else how it ended,
 /// which is the first line of what the model reads.
 fn outcome(result: &CallResult) -> (&'static str, String) {
-    let (stdout, stderr) = if result.is_error {
-        (String::new(), result.text.clone())
-    } else {
-        (result.text.clone(), String::new())
-    };
-    let fallback = NativeRun {
-        stdout,
-        stderr,
-        return_code: i32::from(result.is_error),
-        ..NativeRun::default()
-    };
-    let run = result.native.as_ref().unwrap_or(&fallback);
-    let word = match run {
+    let run = result.native_run();
+    let word = match &*run {
         NativeRun { timed_out: true, .. } => DEADLINE,
         NativeRun { return_code: 0, .. } => return (OK, run.stdout.clone()),
         _ => FAILED,

@@ -215,13 +215,12 @@ fn native_result(id: &str, result: &CallResult) -> Vec<u8> {
     }
     let mut out = format!(r#"{{"type":"bash_code_execution_tool_result","tool_use_id":"{id}","content":{{"type":"bash_code_execution_result","stdout":"#)
         .into_bytes();
-    let run = result.native.as_ref();
-    json::push_string(&mut out, run.map_or(&result.text, |run| &run.stdout));
+    let run = result.native_run();
+    json::push_string(&mut out, &run.stdout);
     out.extend_from_slice(b",\"stderr\":");
-    json::push_string(&mut out, run.map_or("", |run| &run.stderr));
-    let code = run.map_or(i32::from(result.is_error), |run| run.return_code);
-    out.extend_from_slice(format!(",\"return_code\":{code},\"content\":[").as_bytes());
-    for (at, id) in run.map_or(&[][..], |run| &run.file_ids).iter().enumerate() {
+    json::push_string(&mut out, &run.stderr);
+    out.extend_from_slice(format!(",\"return_code\":{},\"content\":[", run.return_code).as_bytes());
+    for (at, id) in run.file_ids.iter().enumerate() {
         out.extend_from_slice(if at > 0 { b"," } else { b"" });
         out.extend_from_slice(b"{\"type\":\"bash_code_execution_output\",\"file_id\":");
         json::push_string(&mut out, id);
