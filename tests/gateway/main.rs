@@ -60,6 +60,7 @@ mod stored_bounds;
 mod stored_chat;
 mod stored_running;
 mod stored_runs;
+mod stored_types;
 mod support;
 mod talk;
 #[path = "../support/tls.rs"]

@@ -285,8 +285,10 @@ const SHORT: usize = 2 << 10;
 /// The whole of a document that is an object of this kind, as the API names it in its member `object`.
 fn object_of(body: &[u8], kind: &str) -> Option<Span> {
     let top = json::document(body).ok()?;
-    let named = json::get_text(body, top, "object")?;
-    (named.split('.').next() == Some(kind)).then_some(top)
+    let is_kind = |name: &str| name.split('.').next() == Some(kind);
+    json::get_text(body, top, "object")
+        .is_none_or(|name| is_kind(&name))
+        .then_some(top)
 }
 
 #[cfg(test)]

@@ -22,8 +22,8 @@ use knack_wire::history::Expansion;
 use knack_wire::{CallOutcome, DriveAction, DriveInput, Fault};
 
 pub use self::answer_headers::insert_stream_headers;
-use self::answer_headers::{begins_event, content_type, is_event_stream, retry_after};
-pub(crate) use self::answer_headers::{coding, compressed};
+use self::answer_headers::retry_after;
+pub(crate) use self::answer_headers::{begins_event, coding, compressed, content_type, is_event_stream};
 pub(crate) use self::parts::{AnswerPiece, ExchangeParts, UpstreamTarget};
 use self::state::{AnswerState, RoundState, Upstream};
 use super::call::ModelCall;

@@ -19,19 +19,19 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use futures::StreamExt as _;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::CONTENT_LENGTH;
 use http::response::Parts;
 use http::{Method, StatusCode, Uri};
 use knack_memory::OverBudget;
 use knack_wire::history::SavedTurn;
-use knack_wire::{Fault, Format, StoredEvents, StoredForm};
+use knack_wire::{Fault, Format, StoredEvents, StoredForm, json};
 
 use self::answer_path::{AnswerPath, StoredRequest};
 use self::held_page::{in_place_of, respond, too_busy};
-use self::provider_reader::{ProviderReader, is_json};
+use self::provider_reader::ProviderReader;
 use crate::http_server::budget::HeldBody;
 use crate::http_server::fault::fault;
-use crate::model_calls::exchange::coding;
+use crate::model_calls::exchange::{begins_event, coding, content_type, is_event_stream};
 use crate::providers::provider::Api;
 use crate::providers::proxy;
 use crate::state::Gateway;
@@ -132,23 +132,40 @@ impl StoredAnswer {
         {
             set_path(&mut request, &path);
         }
+        let is_deleted = request.method() == Method::DELETE;
         let answer = self.reader.pass(request).await;
-        if self.form().streams && is_event_stream(&answer) {
+        let kind = content_type(answer.headers()).unwrap_or_default();
+        let is_good = answer.status().is_success();
+        if is_good && is_event_stream(kind) && coding(answer.headers()).is_none() {
             return Ok(self.events(answer));
         }
-        if !is_json(&answer) {
+        if !is_good && !is_json(kind) {
             return Ok(answer);
         }
         let (parts, read) = match self.reader.whole(answer, self.answer_path.format).await {
             Ok(read) => read,
             Err(refused) => return Ok(refused),
         };
+        if is_good && begins_event(&read.bytes) {
+            return Ok(self.events(respond(parts, read)));
+        }
+        // Whatever its type says: what cannot be read may have the text of skills in it. That something is gone has nothing.
+        if is_good && !is_deleted && !read.bytes.trim_ascii().is_empty() && json::object(&read.bytes).is_err() {
+            let unread = Fault::new(
+                502,
+                "The provider's stored answer is not a JSON object, so it is not shown.",
+            );
+            return Ok(fault(&unread, self.answer_path.format));
+        }
         let shown = self.shown(&parts, &read);
         Ok(respond(parts, in_place_of(read, shown)?))
     }
 
-    /// The events that the provider has of a response in the background.
+    /// The events that the provider has of a response in the background; those of any other are refused.
     fn events(&self, answer: Response) -> Response {
+        if !self.form().streams {
+            return self.no_stream();
+        }
         let events = StoredEvents::new(self.form().clone(), Some(self.answer_path.id.clone()));
         let (mut parts, body) = answer.into_parts();
         parts.headers.remove(CONTENT_LENGTH);
@@ -227,11 +244,10 @@ impl StoredAnswer {
     }
 }
 
-/// Whether an answer is a stream of events that can be read.
-fn is_event_stream(answer: &Response) -> bool {
-    let kind = answer.headers().get(CONTENT_TYPE);
-    let is_events = kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
-    is_events && coding(answer.headers()).is_none()
+/// Whether a content type, whose words have any case, is that of JSON.
+fn is_json(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/json")
 }
 
 /// Sends a request on to another path and query.

@@ -33,20 +33,20 @@ pub(crate) fn compressed(coding: &str) -> String {
 }
 
 /// The content type, if it is text.
-pub(super) fn content_type(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn content_type(headers: &HeaderMap) -> Option<&str> {
     headers
         .get(http::header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
 }
 
 /// Whether a content type, whose words have any case, is that of events.
-pub(super) fn is_event_stream(content_type: &str) -> bool {
+pub(crate) fn is_event_stream(content_type: &str) -> bool {
     let kind = content_type.split(';').next().unwrap_or_default();
     kind.trim().eq_ignore_ascii_case("text/event-stream")
 }
 
 /// Whether a body that has no content type begins as events do, and as JSON does not.
-pub(super) fn begins_event(bytes: &[u8]) -> bool {
+pub(crate) fn begins_event(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes).trim_ascii_start();
     let fields: [&[u8]; 5] = [b"data:", b"event:", b"id:", b"retry:", b":"];
     fields.iter().any(|field| bytes.starts_with(field))

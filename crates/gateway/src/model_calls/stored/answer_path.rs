@@ -2,6 +2,7 @@
 
 use http::{Method, Uri};
 use knack_wire::Format;
+use percent_encoding::percent_decode_str;
 
 /// Most elements of a page that the APIs give.
 const PAGE: usize = 100;
@@ -27,14 +28,14 @@ pub(super) struct AnswerPath {
     pub(super) query: Query,
 }
 
-/// The pairs of a query, as written.
+/// The pairs of a query, as written but for [`normal`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Query(Vec<(String, String)>);
 
 impl StoredRequest {
     /// `None`: it asks for nothing that is kept under an id.
     pub(super) fn of(method: &Method, uri: &Uri) -> Option<Self> {
-        let is_list = uri.path().trim_end_matches('/').ends_with("/chat/completions");
+        let is_list = normal(uri.path()).trim_end_matches('/').ends_with("/chat/completions");
         if method == Method::GET && is_list {
             return Some(Self::List);
         }
@@ -44,7 +45,7 @@ impl StoredRequest {
 
 impl AnswerPath {
     fn of(uri: &Uri) -> Option<Self> {
-        let path = uri.path();
+        let path = normal(uri.path());
         let behind = |part: &str| path.rfind(part).map(|at| at + part.len());
         let (format, at) = match (behind("/chat/completions/"), behind("/responses/")) {
             (Some(at), _) => (Format::Chat, at),
@@ -53,11 +54,12 @@ impl AnswerPath {
         };
         let (before, rest) = path.split_at(at);
         let (id, behind) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let id = percent_decode_str(id).decode_utf8().ok()?;
         // Providers form their ids in many ways; the saved turn says whether there is an answer of this one.
-        is_plain(id).then(|| Self {
+        is_plain(&id).then(|| Self {
             format,
             before: before.to_owned(),
-            id: id.to_owned(),
+            id: id.into_owned(),
             behind: behind.to_owned(),
             query: Query::of(uri),
         })
@@ -76,11 +78,8 @@ impl AnswerPath {
 
 impl Query {
     pub(super) fn of(uri: &Uri) -> Self {
-        let pairs = uri
-            .query()
-            .unwrap_or_default()
-            .split('&')
-            .filter(|pair| !pair.is_empty());
+        let query = normal(uri.query().unwrap_or_default());
+        let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         Self(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
@@ -143,6 +142,24 @@ impl Query {
     }
 }
 
+/// The same part of a URL, in which letters, digits and the marks of ids are themselves: encoded ones are equal to them (RFC 3986,
+/// 6.2.2.2), and providers read both.
+fn normal(part: &str) -> String {
+    let mut pieces = part.split('%');
+    let mut normal = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let code = piece.get(..2).and_then(|code| u8::from_str_radix(code, 16).ok());
+        match code.filter(|byte| byte.is_ascii_alphanumeric() || b"-._~".contains(byte)) {
+            Some(byte) => {
+                normal.push(char::from(byte));
+                normal.push_str(&piece[2..]);
+            }
+            None => normal.extend(["%", piece]),
+        }
+    }
+    normal
+}
+
 /// Whether an id is what it is in a URL, too. LiteLLM's end in the padding of Base64.
 fn is_plain(id: &str) -> bool {
     !id.is_empty()
@@ -199,6 +216,34 @@ mod tests {
         ] {
             assert_eq!(answer_path(other), None);
         }
+    }
+
+    #[test]
+    fn encoded_letters_are_letters() {
+        for uri in [
+            "/v1/responses/resp%5F1/input_items?str%65am=%74rue",
+            "/v1/respons%65s/%72esp_1/input%5fitems?stream=true",
+        ] {
+            let found = answer_path(uri).unwrap();
+            assert_eq!((&*found.id, &*found.behind), ("resp_1", "/input_items"), "{uri}");
+            assert!(found.asks_for_stream(), "{uri}");
+            let path = found.with("resp_2", &found.query.text());
+            assert_eq!(path.as_deref(), Some("/v1/responses/resp_2/input_items?stream=true"));
+        }
+        let padded = answer_path("/v1/responses/resp_bGl0%3D?include%5B%5D=a%2Fb&x=%").unwrap();
+        assert_eq!(
+            (&*padded.id, &*padded.query.text()),
+            ("resp_bGl0=", "?include%5B%5D=a%2Fb&x=%")
+        );
+        for other in [
+            "/v1/responses/resp%255F1",
+            "/v1/responses/a%2F..%2Fb",
+            "/v1/responses/%ff",
+            "/v1/responses/%",
+        ] {
+            assert_eq!(answer_path(other), None, "{other}");
+        }
+        assert_eq!(normal("%é%2"), "%é%2");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::CONTENT_LENGTH;
 use http::request;
 use http::response::Parts;
 use http::{HeaderMap, Method};
@@ -90,7 +90,8 @@ impl ProviderReader {
     /// The head and the body of an answer that is to be changed. Errors: one that goes to the client as it is.
     pub(super) async fn pass_whole(&self, request: Request, format: Format) -> Result<(Parts, HeldBody), Response> {
         let answer = self.pass(request).await;
-        if !is_json(&answer) || !answer.status().is_success() {
+        // A good one is read whatever its type says it is.
+        if !answer.status().is_success() {
             return Err(answer);
         }
         self.whole(answer, format).await
@@ -149,9 +150,4 @@ impl ProviderReader {
         let bytes = made.into();
         Ok(HeldBody { bytes, holding })
     }
-}
-
-pub(super) fn is_json(answer: &Response) -> bool {
-    let kind = answer.headers().get(CONTENT_TYPE);
-    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"))
 }
