@@ -4,7 +4,32 @@ use serde_json::{Value, json as value};
 
 use super::previous::{go_on, stored};
 use super::support::settings;
-use super::{ASK, answer, call, message, play_with, response};
+use super::{ASK, answer, call, message, play_with, response, stream};
+
+/// An event of an item may have its id and no index.
+#[test]
+fn an_event_of_a_hidden_call_is_hidden_by_the_id_of_its_item() {
+    let ours = call("skill_run", "call_s123456789abc");
+    let shown = message("msg_1", "I look.");
+    let mut round = stream("resp_1", &[shown.clone(), ours.clone()]);
+    let odd = |item: &Value| {
+        let event = value!({"type": "response.odd", "item_id": item["id"], "about": item["id"]});
+        format!("event: response.odd\ndata: {event}\n\n")
+    };
+    let text = String::from_utf8(round.body).unwrap();
+    let at = text.rfind("event: response.output_item.done").unwrap();
+    round.body = [&text[..at], &odd(&ours), &odd(&shown), &text[at..]].concat().into();
+    let last = stream("resp_2", &[message("msg_2", "5.")]);
+    let ask = ASK.replacen('{', r#"{"stream":true,"#, 1);
+    let played = play_with(&ask, settings(), &[round, last]);
+    let odd: Vec<String> = played
+        .data()
+        .into_iter()
+        .filter(|data| data.contains("response.odd"))
+        .collect();
+    assert_eq!(odd.len(), 1, "{odd:?}");
+    assert!(odd[0].contains("msg_1"), "{odd:?}");
+}
 
 /// Items of tools that the client runs itself, as Codex has them, with the client's answers.
 fn of_clients() -> Vec<(Value, Value)> {

@@ -114,12 +114,33 @@ fn content(src: &[u8], item: Span) -> Vec<Span> {
     list.unwrap_or_default()
 }
 
+/// Where a text has a name that is no part of a longer one. Of languages without spaces a letter beside it may be the sentence's,
+/// which counts where nothing stands alone.
+fn place(text: &str, name: &str) -> Option<usize> {
+    let of_any_language: fn(char) -> bool = char::is_alphanumeric;
+    let of_names: fn(char) -> bool = |c| c.is_ascii_alphanumeric();
+    [of_any_language, of_names].into_iter().find_map(|is_letter| {
+        let is_alone = |at: usize| {
+            let before = text[..at].chars().next_back();
+            let mut behind = text[at + name.len()..].chars();
+            let goes_on = match behind.next() {
+                // The end of a sentence, or of another name (a.csv.gz).
+                Some('.' | '-') => behind.next().is_some_and(is_letter),
+                next => next.is_some_and(|c| is_letter(c) || c == '_'),
+            };
+            !goes_on && before.is_none_or(|c| !is_letter(c) && !"_-.".contains(c))
+        };
+        let mut found = text.match_indices(name).map(|(at, _)| at);
+        found.find(|at| is_alone(*at))
+    })
+}
+
 /// A citation where the text names the file, else at its end.
 fn annotation(container: &str, file: &ContainerFile, text: &str) -> Vec<u8> {
     let name = file.path.rsplit('/').next().unwrap_or_default();
     let found = [file.path.as_str(), name]
         .into_iter()
-        .find_map(|word| Some((text.find(word)?, word)));
+        .find_map(|word| Some((place(text, word)?, word)));
     let characters = |to: usize| text[..to].chars().count();
     let (start, end) = match found {
         Some((at, word)) => (characters(at), characters(at + word.len())),
@@ -166,6 +187,19 @@ mod tests {
             ("out/a.csv", "Größe: a.csv.", 7, 12),
             ("out/a.csv", "In out/a.csv.", 3, 12),
             ("a.csv", "Done.", 5, 5),
+            // Names of other files are no names of this one.
+            ("a.csv", "I made ba.csv then a.csv; a.csv is first.", 19, 24),
+            (
+                "a.csv",
+                "See x-a.csv, y_a.csv, z.a.csv, a.csv.gz, a.csv-1, a.csvs.",
+                57,
+                57,
+            ),
+            ("a.csv", "a.csv", 0, 5),
+            ("a.csv", "[it](sandbox:/mnt/data/a.csv)", 23, 28),
+            ("out/a.csv", "In about/a.csv or out/a.csv.", 18, 27),
+            ("a.csv", "文件a.csv已生成。", 2, 7),
+            ("a.csv", "文件a.csv已生成：a.csv", 11, 16),
         ] {
             let cited: serde_json::Value =
                 serde_json::from_slice(&annotation("cntr_knack_1", &file(path), text)).unwrap();

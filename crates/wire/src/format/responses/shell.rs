@@ -5,8 +5,9 @@
 //! are. A `code_interpreter` is Knack's if its container or all of its files are, and its runs are shown as those of a shell.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
-use crate::drive::{CallResult, NativeRun};
+use crate::drive::CallResult;
 use crate::format::run_ids;
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files;
@@ -173,10 +174,27 @@ fn item_ids(call_id: &str) -> [String; 2] {
 /// How the ids of Knack's two items begin.
 const ITEMS: [&str; 2] = ["sh_knack_", "sho_knack_"];
 
-/// The languages of code, by the line that gives it to their program in a shell.
-const HEREDOCS: [(&str, &str); 2] = [("python", "python3 - <<'CODE'\n"), ("node", "node - <<'CODE'\n")];
-/// How such a command ends.
-const HEREDOC_END: &str = "\nCODE";
+/// The languages of code, by what gives it to their program in a shell: a here-document, whose delimiter follows.
+const HEREDOCS: [(&str, &str); 2] = [("python", "python3 - <<'"), ("node", "node - <<'")];
+/// The delimiter of a here-document, with a number behind it where a line of the code is the same.
+const DELIMITER: &str = "CODE";
+
+/// A delimiter that no line of the code is.
+fn delimiter(code: &str) -> String {
+    let lines: HashSet<&str> = code.split('\n').filter(|line| line.starts_with(DELIMITER)).collect();
+    let numbered = (2..).map(|number| format!("{DELIMITER}_{number}"));
+    let mut all = std::iter::once(DELIMITER.to_owned()).chain(numbered);
+    all.find(|one| !lines.contains(&**one)).unwrap_or_default()
+}
+
+/// The code of a here-document, from its delimiter on.
+fn heredoc(rest: &str) -> Option<&str> {
+    let (delimiter, code) = rest.split_once("'\n")?;
+    let number = delimiter.strip_prefix(DELIMITER)?;
+    let is_ours = number.is_empty() || number.strip_prefix('_')?.bytes().all(|byte| byte.is_ascii_digit());
+    is_ours.then_some(())?;
+    code.strip_suffix(delimiter)?.strip_suffix('\n')
+}
 
 /// The shell command that a call of the tool that runs programs asks for.
 pub(super) fn command(arguments: &str) -> String {
@@ -189,13 +207,14 @@ pub(super) fn command(arguments: &str) -> String {
     let language = text("language").unwrap_or(Cow::Borrowed("python"));
     let begin = HEREDOCS.iter().find(|(name, _)| *name == language);
     let (_, begin) = begin.unwrap_or(&HEREDOCS[0]);
-    format!("{begin}{code}{HEREDOC_END}")
+    let end = delimiter(&code);
+    format!("{begin}{end}'\n{code}\n{end}")
 }
 
 /// The arguments whose [`command`] this is.
 fn arguments(command: &str) -> Vec<u8> {
     let code = |(language, begin): &(&'static str, &str)| {
-        let code = command.strip_prefix(begin)?.strip_suffix(HEREDOC_END)?;
+        let code = heredoc(command.strip_prefix(begin)?)?;
         Some((*language, code))
     };
     let mut out = Vec::new();
@@ -254,12 +273,7 @@ pub(super) fn output_id(call_id: &str) -> String {
 
 /// The output of the one command of a call.
 pub(super) fn output(result: &CallResult) -> Vec<u8> {
-    let fallback = NativeRun {
-        stdout: result.text.clone(),
-        return_code: i32::from(result.is_error),
-        ..NativeRun::default()
-    };
-    let run = result.native.as_ref().unwrap_or(&fallback);
+    let run = result.native_run();
     let mut out = br#"{"stdout":"#.to_vec();
     json::push_string(&mut out, &run.stdout);
     out.extend_from_slice(br#","stderr":"#);
@@ -405,13 +419,27 @@ mod tests {
         for (called, shown) in [
             (r#"{"command":"python3 a.py 2 3"}"#, "python3 a.py 2 3"),
             (r#"{"code":"print(1)"}"#, "python3 - <<'CODE'\nprint(1)\nCODE"),
-            (r#"{"code":"a\nCODE\nb"}"#, "python3 - <<'CODE'\na\nCODE\nb\nCODE"),
+            (r#"{"code":"a\nCODE\nb"}"#, "python3 - <<'CODE_2'\na\nCODE\nb\nCODE_2"),
+            (
+                r#"{"code":"CODE\nCODE_2\nCODE_4\n'"}"#,
+                "python3 - <<'CODE_3'\nCODE\nCODE_2\nCODE_4\n'\nCODE_3",
+            ),
             (
                 r#"{"code":"console.log(1)","language":"node"}"#,
                 "node - <<'CODE'\nconsole.log(1)\nCODE",
             ),
         ] {
             assert_eq!(command(called), shown);
+            assert_eq!(String::from_utf8(arguments(shown)).unwrap(), called);
+        }
+        // As earlier versions showed it, and a command of the model's own.
+        for (shown, called) in [
+            ("python3 - <<'CODE'\na\nCODE\nb\nCODE", r#"{"code":"a\nCODE\nb"}"#),
+            (
+                "python3 - <<'EOF'\na\nEOF",
+                r#"{"command":"python3 - <<'EOF'\na\nEOF"}"#,
+            ),
+        ] {
             assert_eq!(String::from_utf8(arguments(shown)).unwrap(), called);
         }
         // What is shown of broken arguments is what came.

@@ -151,6 +151,8 @@ impl ResponsesCodec {
     ) -> Result<Vec<FramePart>, Garbage> {
         let index = event.get("output_index").and_then(|span| json::uint(src, span));
         let index = index.and_then(|index| u32::try_from(index).ok());
+        // An event may name its item by its id alone.
+        let index = index.or_else(|| self.named(event));
         let mut parts = Vec::new();
         match (kind, index) {
             ("response.created" | "response.in_progress" | "response.queued", _) => {
@@ -188,13 +190,17 @@ impl ResponsesCodec {
         Ok(parts)
     }
 
+    /// The index of the item whose id an event has.
+    fn named(&self, event: &Object<'_>) -> Option<u32> {
+        let id = event.text("item_id").filter(|id| !id.is_empty())?;
+        let item = self.items.iter().find(|item| item.id() == id);
+        item.map(|item| item.index)
+    }
+
     /// Takes arguments of a call. Where `output_index` names no call, `item_id` may. What belongs to neither is dropped:
     /// it may be a hidden call's, no reader can place it, and the finished item has the arguments whole.
     fn call_bytes(&mut self, event: &Object<'_>, kind: &str, index: Option<u32>) -> Option<FramePart> {
-        let id = event.text("item_id").filter(|id| !id.is_empty());
-        let of_id = |item: &&OutputItem| id.as_deref().is_some_and(|id| item.id() == id);
-        let named = self.items.iter().find(of_id).map(|item| item.index);
-        let index = named.or(index)?;
+        let index = self.named(event).or(index)?;
         let piece = event.text("delta").unwrap_or_default();
         let item = self.item_mut(index).filter(|item| item.kind == UnitKind::Call)?;
         if kind.rsplit('.').next() == Some("delta") {
