@@ -283,6 +283,32 @@ async fn gemini_without_events_is_one_array_and_vertex_paths_work() {
     }
 }
 
+#[tokio::test]
+async fn tuned_models_get_skills() {
+    let knack = with_script(SCRIPT).await;
+    let body = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}]});
+    for (path, counted) in [
+        ("/v1beta/tunedModels/abc", json!("tunedModels/abc")),
+        ("/v1/projects/p/locations/l/endpoints/123", Value::Null),
+    ] {
+        for verb in ["generateContent", "countTokens"] {
+            let post = client()
+                .post(format!("{}{path}:{verb}", knack.url))
+                .bearer_auth("key-a");
+            let answer = knack
+                .send(post.header("content-type", "application/json").body(body.to_string()))
+                .await;
+            assert_eq!(answer.status, 200, "{path}:{verb}: {}", answer.text);
+            let sent = knack.upstream();
+            assert!(sent.to_string().contains("plover"), "{path}:{verb}: {sent}");
+            if verb == "countTokens" {
+                assert_eq!(sent["generateContentRequest"]["model"], counted, "{path}");
+            }
+        }
+    }
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
 /// As LangChain sends it: what the client keeps of a call has no id.
 #[tokio::test]
 async fn a_gemini_client_that_leaves_ids_out_finds_its_hidden_turn() {

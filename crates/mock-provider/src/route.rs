@@ -66,9 +66,18 @@ pub(super) fn route(method: &str, path: &str) -> Route {
     }
 }
 
+/// The collections that Gemini models are in: tuned ones have their own, and are called at endpoints on Vertex AI.
+const COLLECTIONS: [&str; 3] = ["/models/", "/tunedModels/", "/endpoints/"];
+
+/// The parts of a Gemini path around the collection of its model.
+fn parts(path: &str) -> Option<(&str, &str, &str)> {
+    let part = |name: &'static str| path.rsplit_once(name).map(|(before, model)| (before, name, model));
+    COLLECTIONS.into_iter().find_map(part)
+}
+
 /// The verb of a Gemini path.
 fn gemini(path: &str) -> Option<Route> {
-    let (_, name) = path.rsplit_once("/models/")?;
+    let (_, _, name) = parts(path)?;
     match name.rsplit_once(':')?.1 {
         "generateContent" | "streamGenerateContent" => Some(Route::Complete(FormatName::Gemini)),
         "countTokens" => Some(Route::CountTokens(FormatName::Gemini)),
@@ -89,14 +98,14 @@ pub(super) struct GeminiCall {
 
 impl GeminiCall {
     pub(super) fn read(path: &str, query: &str) -> Self {
-        let (before, name) = path.rsplit_once("/models/").unwrap_or_default();
+        let (before, collection, name) = parts(path).unwrap_or_default();
         let (model, verb) = name.rsplit_once(':').unwrap_or_default();
         let stream = verb == "streamGenerateContent";
         Self {
             model: model.to_owned(),
             stream,
             array: stream && !query.split('&').any(|pair| pair == "alt=sse"),
-            vertex: before.ends_with("/publishers/google"),
+            vertex: before.ends_with("/publishers/google") || collection == "/endpoints/",
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 
 use crate::fault::Fault;
-use crate::format::dialect;
+use crate::format::{dialect, splice};
 use crate::json::{self, Edits, Member, Span};
 use crate::route::{CallKind, Format, ModelRoute};
 
@@ -197,7 +197,15 @@ impl Request {
         match self.route.model.as_deref().filter(|_| self.value("model").is_none()) {
             Some(model) => {
                 out.extend_from_slice(br#"{"model":"#);
-                json::push_string(&mut out, &format!("models/{model}"));
+                let is_named = model.starts_with("tunedModels/");
+                json::push_string(
+                    &mut out,
+                    &if is_named {
+                        model.to_owned()
+                    } else {
+                        format!("models/{model}")
+                    },
+                );
                 if !self.top.is_empty() || body.len() > self.raw.len() {
                     out.push(b',');
                 }
@@ -337,8 +345,7 @@ impl<'r> InlineSkill<'r> {
 
     /// The zip; `None`: `source.data` is no base64.
     pub fn zip(&self) -> Option<Vec<u8>> {
-        use base64::Engine as _;
-        base64::engine::general_purpose::STANDARD.decode(&*self.data).ok()
+        splice::base64_bytes(&self.data)
     }
 }
 

@@ -102,12 +102,28 @@ pub fn with_events(path_and_query: &str) -> String {
     format!("{path}?{}", pairs.join("&"))
 }
 
+/// The collections that models are in: those of the API, tuned ones, and tuned ones of Vertex AI, which are called at endpoints.
+const COLLECTIONS: [&str; 3] = ["/models/", "/tunedModels/", "/endpoints/"];
+
 fn gemini(path: &str) -> Option<ModelRoute> {
-    let (before, name) = path.rsplit_once("/models/")?;
-    let (model, verb) = name.rsplit_once(':')?;
-    let version = before.rsplit('/').next()?;
-    let vertex = before.ends_with("/publishers/google");
-    let known = matches!(version, "v1" | "v1beta" | "v1alpha") || vertex;
+    let found = COLLECTIONS.iter().filter_map(|name| Some((path.rfind(name)?, *name)));
+    let (start, collection) = found.max()?;
+    let (before, name) = (&path[..start], &path[start + collection.len()..]);
+    // Google's libraries write the colon as it is, others may encode it.
+    let colon = [":", "%3A", "%3a"]
+        .into_iter()
+        .filter_map(|colon| Some((name.rfind(colon)?, colon.len())));
+    let (at, length) = colon.max()?;
+    let (model, verb) = (&name[..at], &name[at + length..]);
+    let mut parents = before.rsplit('/');
+    let (last, one_before) = (parents.next()?, parents.next().unwrap_or_default());
+    let is_version = matches!(last, "v1" | "v1beta" | "v1alpha");
+    let of_google = (one_before, last) == ("publishers", "google");
+    let (known, vertex) = match collection {
+        "/models/" => (is_version || of_google, of_google),
+        "/tunedModels/" => (is_version, false),
+        _ => (one_before == "locations", true),
+    };
     if !known || model.is_empty() {
         return None;
     }
@@ -120,7 +136,11 @@ fn gemini(path: &str) -> Option<ModelRoute> {
     Some(ModelRoute {
         format: Format::Gemini,
         kind,
-        model: Some(model.to_owned()),
+        // A tuned model is named with its collection, as its clients name it.
+        model: Some(match collection {
+            "/models/" => model.to_owned(),
+            _ => format!("{}{model}", &collection[1..]),
+        }),
         stream,
         vertex,
     })
@@ -129,6 +149,41 @@ fn gemini(path: &str) -> Option<ModelRoute> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tuned_models_and_encoded_colons_are_known() {
+        for (path, model, vertex) in [
+            ("/v1beta/tunedModels/abc:generateContent", "tunedModels/abc", false),
+            (
+                "/v1/projects/p/locations/l/endpoints/123:generateContent",
+                "endpoints/123",
+                true,
+            ),
+            (
+                "/v1beta/models/gemini/gemini-x:generateContent",
+                "gemini/gemini-x",
+                false,
+            ),
+            ("/v1beta/models/gemini-x%3AgenerateContent", "gemini-x", false),
+            ("/v1beta/models/gemini-x%3agenerateContent", "gemini-x", false),
+        ] {
+            let expected = ModelRoute {
+                model: Some(model.to_owned()),
+                vertex,
+                ..ModelRoute::new(Format::Gemini, CallKind::Generate)
+            };
+            assert_eq!(route("POST", path), Route::Model(expected), "{path}");
+        }
+        for path in [
+            "/v1/endpoints/123:generateContent",
+            "/v1/projects/p/locations/l/endpoints/123:predict",
+            "/v1/projects/p/locations/l/publishers/meta/models/m:generateContent",
+            "/v1/tunedModels/:generateContent",
+            "/v1/other/models/m:generateContent",
+        ] {
+            assert_eq!(route("POST", path), Route::Untouched, "{path}");
+        }
+    }
 
     #[test]
     fn gemini_paths_of_both_services_are_known() {

@@ -106,7 +106,7 @@ pub(in super::super) fn counted(body: &Value) -> Result<Value, Refusal> {
     if !model
         .as_ref()
         .and_then(Value::as_str)
-        .is_some_and(|name| name.starts_with("models/"))
+        .is_some_and(|name| name.starts_with("models/") || name.starts_with("tunedModels/"))
     {
         return Err(Refusal::invalid(
             "* GenerateContentRequest.model: unexpected model name format",
