@@ -120,3 +120,26 @@ fn every_class_says_what_to_do_and_only_errors_keep_a_skill_from_service() {
         assert!(reported, "{kind:?}: {:?}", judge(kind, Profile::Strict).problems);
     }
 }
+
+/// The specification leaves `metadata` to its authors; its own example has version "1.0".
+#[test]
+fn only_a_version_outside_of_metadata_must_be_one() {
+    for (written, is_refused) in [
+        ("metadata:\n  author: example-org\n  version: \"1.0\"", false),
+        ("metadata:\n  version: 2", false),
+        ("metadata:\n  version: v1.0.0", false),
+        ("metadata:\n  version: latest", false),
+        ("version: \"1.0\"", true),
+    ] {
+        let text = format!("---\nname: demo\ndescription: d\n{written}\n---\nx\n");
+        let strict = super::tests::load_text(&text, Profile::Strict);
+        assert_eq!(strict.skill.is_none(), is_refused, "{written}: {:?}", strict.problems);
+        let is_told = strict
+            .problems
+            .iter()
+            .any(|problem| problem.kind == ProblemKind::VersionInvalid);
+        assert!(is_told, "{written}");
+        let skill = super::tests::load_text(&text, Profile::Load).skill.unwrap();
+        assert_eq!(skill.version, None, "{written}");
+    }
+}

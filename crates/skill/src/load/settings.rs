@@ -90,12 +90,14 @@ impl Fields<'_> {
             "version {:?} is not a version; it is left out",
             inputs::shortened(&written)
         );
-        self.report(Finding::refused(
-            ProblemKind::VersionInvalid,
-            field,
-            message,
-            "write three numbers such as 1.4.0",
-        ));
+        let kind = ProblemKind::VersionInvalid;
+        let help = "write three numbers such as 1.4.0";
+        // `metadata` is free in the Agent Skills specification, whose own example has version "1.0" there.
+        self.report(if field == "version" {
+            Finding::refused(kind, field, message, help)
+        } else {
+            Finding::warned(kind, field, message, help)
+        });
         None
     }
 
