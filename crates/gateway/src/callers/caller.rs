@@ -12,6 +12,8 @@ use knack_wire::history::{Caller, HistorySecret};
 
 use crate::providers::forwarded_headers::{CREDENTIAL_HEADERS, credential_parameter};
 
+/// Keys of one request that are compared with each other: one in each credential header, and one in the query.
+const KNOWN_MAX: usize = 8;
 /// The scheme before a key.
 const SCHEME: &[u8] = b"bearer";
 
@@ -37,22 +39,29 @@ impl CallerSecret {
     }
 }
 
-/// The caller of a request: every credential header it has, and the query parameters of raw Gemini callers.
-/// Requests without any credential share one identity.
+/// The caller of a request: every credential header it has, and the query parameters of raw Gemini callers. A key that is sent twice
+/// counts once, since some SDKs send theirs in two headers. Requests without any credential share one identity.
 pub fn identify(secret: &HistorySecret, headers: &HeaderMap, uri: &Uri) -> Caller {
-    let mut credential = Vec::with_capacity(96);
     // Behind a client check the account is what counts; without one this header only adds to what identifies its sender.
-    for name in CREDENTIAL_HEADERS.into_iter().chain([HEADER_CLIENT]) {
-        for value in headers.get_all(name) {
-            let value = strip_bearer(value.as_bytes());
-            if value.is_empty() {
-                continue;
-            }
-            add(&mut credential, value);
+    let names = CREDENTIAL_HEADERS.into_iter().chain([HEADER_CLIENT]);
+    let of_headers = names
+        .flat_map(|name| headers.get_all(name))
+        .map(|value| strip_bearer(value.as_bytes()));
+    let keys = of_headers
+        .filter(|value| !value.is_empty())
+        .chain(parameters(uri).map(str::as_bytes));
+    let mut credential = Vec::with_capacity(96);
+    let mut known: [&[u8]; KNOWN_MAX] = [&[]; KNOWN_MAX];
+    let mut count = 0;
+    for key in keys {
+        if known.contains(&key) {
+            continue;
         }
-    }
-    for key in parameters(uri) {
-        add(&mut credential, key.as_bytes());
+        if let Some(place) = known.get_mut(count) {
+            *place = key;
+            count += 1;
+        }
+        add(&mut credential, key);
     }
     Caller::new(secret, &credential)
 }
@@ -209,6 +218,17 @@ mod tests {
         );
         assert_eq!(a, identity(&[("authorization", "Bearer  a"), ("x-api-key", "")], "/"));
         assert_eq!(identity(&[], "/"), identity(&[("authorization", "Bearer")], "/"));
+        // As SDKs send it that are given one key for two of their settings.
+        for (header, uri) in [("x-api-key", "/"), ("api-key", "/"), ("user-agent", "/?key=a")] {
+            assert_eq!(
+                a,
+                identity(&[("authorization", "Bearer a"), (header, "a")], uri),
+                "{header} {uri}"
+            );
+        }
+        let two = [("authorization", "Bearer a"), ("x-api-key", "b"), ("api-key", "a")];
+        assert_eq!(identity(&two[..2], "/"), identity(&two, "/"));
+        assert_ne!(identity(&two[1..], "/"), identity(&two[..2], "/"), "the order counts");
         for other in [
             identity(&[("authorization", "Bearer b")], "/"),
             identity(&[], "/"),
