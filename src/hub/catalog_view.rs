@@ -10,6 +10,7 @@ use knack_hub_api::{
     CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced, UNSERVED_MAX, UnservedSkill,
     UnservedSkills, UploadLine,
 };
+use knack_skill::catalog::NEVER;
 use knack_skill::config::{self, ConfigEntry};
 use knack_skill::model::{ActivationMode, SkillRef};
 use knack_vocabulary::{CONDITION_READY, LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION, REASON_INVALID_SKILL};
@@ -148,6 +149,7 @@ fn select_lines<'a>(
                 continue;
             }
             if item.mode == ActivationMode::Never {
+                unserved.insert(id, NEVER.to_owned());
                 continue;
             }
             if let Some(summary) = summary(item.skill, item.earlier) {

@@ -58,4 +58,8 @@ async fn who_may_see_a_skill_hears_why_it_is_not_served() {
         unserved(&cluster.view(Some("a"))),
         ["a/s: Suspended: spec.suspend is true"]
     );
+    let never = json!({"spec": {"activation": {"mode": "Never"}}});
+    cluster.apply("a", "one", never).await;
+    let view = cluster.view(Some("a"));
+    assert_eq!(unserved(&view), ["a/s: its activation is Never"]);
 }

@@ -85,7 +85,7 @@ async fn what_is_installed_is_served_as_its_mode_says() {
         assert_eq!(answer.contains("\"served\""), asked, "{patch}: {answer}");
         let answer = served.chat(talk, "one", &named).await;
         assert_eq!(answer.contains("\"served\""), by_name, "{patch}: {answer}");
-        assert_eq!(answer.contains("skill_not_found"), !by_name, "{patch}: {answer}");
+        assert_eq!(answer.contains("skill_not_served"), !by_name, "{patch}: {answer}");
         let stranger = served.chat(talk, "two", &[]).await;
         assert!(stranger.contains("\"nothing\""), "{stranger}");
     }
@@ -141,6 +141,68 @@ async fn a_python_program_is_a_tool_that_the_sandbox_runs() {
         (&shown["name"], &shown["handler"]),
         (&json!("reverse-text"), &reverse()["handlerCode"])
     );
+}
+
+/// It is Knack's by every name, and a request that names it is refused with the reason.
+#[tokio::test]
+async fn a_skill_that_is_off_is_no_skill_of_the_provider() {
+    let served = Served::start(SCRIPT, &[FILE]).await;
+    let (_, installed) = served.call("POST", "/api/skills/install", &word("1.2.0"), "one").await;
+    let id = installed["id"].as_str().unwrap();
+    let (status, set) = served
+        .call("PUT", "/api/skills/word", &json!({"mode": "off"}), "one")
+        .await;
+    assert_eq!(status, 200, "{set}");
+    for (reference, why) in [
+        ("word", "its mode is off"),
+        (id, "its mode is off"),
+        ("ours", "its activation is Never"),
+    ] {
+        let expected = format!("{reference}\\\" is here but not served: {why}");
+        let by_header = served.chat("plover", "one", &[("x-knack-skills", reference)]).await;
+        assert!(by_header.contains(&expected), "{by_header}");
+        let body = json!({
+            "model": "gpt-x", "messages": [{"role": "user", "content": "plover"}],
+            "container": {"skills": [{"type": "custom", "skill_id": reference}]},
+        });
+        let headers = [("authorization", "Bearer one")];
+        let by_container = served.program.post("/v1/chat/completions", &body, &headers).await;
+        assert!(by_container.contains(&expected), "{by_container}");
+    }
+    let stranger = served.chat("plover", "two", &[("x-knack-skills", "word")]).await;
+    assert!(stranger.contains("skill_not_found"), "{stranger}");
+}
+
+/// A row is a version: without one there is none to show, and none to change.
+#[tokio::test]
+async fn a_skill_without_a_version_is_no_row() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let (_, installed) = served.call("POST", "/api/skills/install", &word("1.2.0"), "one").await;
+    let id = installed["id"].as_str().unwrap();
+    let beta = [
+        ("anthropic-version", "2023-06-01"),
+        ("anthropic-beta", "skills-2025-10-02"),
+    ];
+    let path = format!("{}/v1/skills/{id}/versions", served.program.url);
+    let with = |request: reqwest::RequestBuilder| {
+        beta.iter()
+            .fold(request, |request, (name, value)| request.header(*name, *value))
+    };
+    let (_, versions) = served.send(with(served.client.get(&path)), "one").await;
+    let version = versions["data"][0]["version"].as_str().unwrap();
+    let request = served.client.delete(format!("{path}/{version}"));
+    let (status, deleted) = served.send(with(request), "one").await;
+    assert_eq!(status, 200, "{deleted}");
+    for row in [id, "word"] {
+        for (method, body) in [
+            ("GET", Value::Null),
+            ("PUT", json!({"enabled": true})),
+            ("DELETE", Value::Null),
+        ] {
+            let (status, answer) = served.call(method, &format!("/api/skills/{row}"), &body, "one").await;
+            assert_eq!(status, 404, "{method} {row}: {answer}");
+        }
+    }
 }
 
 /// Two callers with skills of their own, beside one from files.

@@ -20,9 +20,17 @@ pub use listing::{ListingCounts, listing_counts};
 pub use settings::{CatalogSettings, ConfigValues, ModelCode, Node, Pin, Unserved};
 
 use crate::autoscore::ScoreIndex;
-use crate::model::{ActivationMode, SkillRef};
+use crate::ids::with_version;
+use crate::model::{ActivationMode, Skill, SkillRef};
 use crate::plan::{Active, PlannedTool};
 use crate::search::SearchIndex;
+
+/// Why a skill of mode Never is not served.
+pub const NEVER: &str = "its activation is Never";
+/// The same of an upload, which has a mode of OmniRoute's API.
+const MODE_OFF: &str = "its mode is off";
+/// The same of a skill that does not ask for it.
+const NEVER_HERE: &str = "the SkillRuntime sets its activation to Never";
 
 /// How many names a search answers with.
 const CLOSEST: usize = 3;
@@ -104,15 +112,32 @@ impl Catalog {
         matches!(self.by_id.get(id), Some(None)) && self.position_of_name(id).is_none()
     }
 
-    /// Finds a skill that is not served by name or `namespace/name`, with or without a version.
-    pub fn unserved(&self, reference: &str) -> Option<&Unserved> {
-        let name = reference.split_once('@').map_or(reference, |(name, _)| name);
-        let (namespace, name) = name
+    /// Finds a skill that is not served by name or `namespace/name`, with or without a version, and one of mode Never by an id, too;
+    /// with the reason, for who names it.
+    pub fn unserved(&self, reference: &str) -> Option<(&SkillRef, &str)> {
+        let bare = with_version(reference).map_or(reference, |(skill, _)| skill);
+        let (namespace, name) = bare
             .split_once('/')
-            .map_or((None, name), |(namespace, name)| (Some(namespace), name));
+            .map_or((None, bare), |(namespace, name)| (Some(namespace), name));
         let is_meant =
             |skill: &SkillRef| skill.name == name && namespace.is_none_or(|namespace| skill.namespace == namespace);
-        self.settings.unserved.iter().find(|unserved| is_meant(&unserved.skill))
+        if let Some(unserved) = self.settings.unserved.iter().find(|unserved| is_meant(&unserved.skill)) {
+            return Some((&unserved.skill, &unserved.why));
+        }
+        let has_id = |skill: &Skill| {
+            let mut ids = skill.ids.iter().chain(&skill.object_ids);
+            ids.any(|id| id == reference || id == bare)
+        };
+        let off = self
+            .entries
+            .iter()
+            .find(|entry| entry.mode == ActivationMode::Never && (is_meant(&entry.skill.id) || has_id(&entry.skill)))?;
+        let why = match &off.skill {
+            skill if skill.activation != ActivationMode::Never => NEVER_HERE,
+            skill if skill.upload.is_some() => MODE_OFF,
+            _ => NEVER,
+        };
+        Some((&off.skill.id, why))
     }
 
     /// Finds a skill by its identity, whatever its mode.

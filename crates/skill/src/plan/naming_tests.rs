@@ -420,6 +420,51 @@ fn header_and_container_name_versions_and_a_mention_does_not() {
     assert!(active(&asked(&catalog, &says(&["@word@^1 hello"]))).is_empty());
 }
 
+/// It is Knack's, whatever the vendor may have under its name; nothing of it is served.
+#[test]
+fn a_skill_of_mode_never_is_answered_with_why() {
+    let upload = Skill {
+        upload: Some(Upload {
+            id: "skill_knack_up".to_owned(),
+            number: 1,
+        }),
+        ids: vec![
+            "skill_knack_up".to_owned(),
+            "skill_knack_up:1".to_owned(),
+            "litellm_skill_up".to_owned(),
+        ],
+        activation: ActivationMode::Never,
+        ..mk_skill("up", ActivationMode::Never)
+    };
+    let carries = Skill {
+        activation: ActivationMode::Never,
+        ..carrying("file", &["vendor_id"])
+    };
+    let catalog = mk_catalog([upload, carries]);
+    for (reference, why) in [
+        ("up", "its mode is off"),
+        ("up@^1", "its mode is off"),
+        ("skill_knack_up", "its mode is off"),
+        ("skill_knack_up:1", "its mode is off"),
+        ("skill_knack_up:latest", "its mode is off"),
+        ("litellm_skill_up", "its mode is off"),
+        ("file", "its activation is Never"),
+        ("default/file", "its activation is Never"),
+        ("vendor_id", "its activation is Never"),
+    ] {
+        let header = Asked {
+            header: Some(reference),
+            ..Asked::default()
+        };
+        for request in [by_id(reference), header] {
+            let error = ask(&catalog, &request).unwrap_err().to_string();
+            let expected = format!("skill \"{reference}\" is here but not served: {why}");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+    }
+    assert_eq!(asked(&catalog, &by_id("other")).container.native, [0]);
+}
+
 #[test]
 fn a_skill_that_is_here_but_not_served_is_answered_with_why() {
     let unserved = |namespace: &str, name: &str, why: &str| Unserved {

@@ -121,10 +121,10 @@ fn unknown(written: &str, id: &str, catalog: &Catalog) -> PlanError {
     let written = written.to_owned();
     if catalog.is_ambiguous(id) {
         PlanError::AmbiguousSkill { id: written }
-    } else if let Some(unserved) = catalog.unserved(id) {
+    } else if let Some((_, why)) = catalog.unserved(id) {
         PlanError::NotServed {
             id: written,
-            why: unserved.why.clone(),
+            why: why.to_owned(),
         }
     } else {
         PlanError::UnknownSkill { id: written }
@@ -176,12 +176,12 @@ pub(super) fn unserved_mentions(texts: &[&str], catalog: &Catalog) -> Vec<Note> 
     let mut notes: Vec<Note> = Vec::new();
     for mention in texts.iter().filter_map(|text| at_skill::parse(text)) {
         if catalog.find(mention.skill).is_none()
-            && let Some(unserved) = catalog.unserved(mention.skill)
-            && !notes.iter().any(|note| note.skill.as_ref() == Some(&unserved.skill))
+            && let Some((skill, why)) = catalog.unserved(mention.skill)
+            && !notes.iter().any(|note| note.skill.as_ref() == Some(skill))
         {
             notes.push(Note {
-                skill: Some(unserved.skill.clone()),
-                text: format!("@{} is here but not served: {}", mention.skill, unserved.why),
+                skill: Some(skill.clone()),
+                text: format!("@{} is here but not served: {why}", mention.skill),
                 header: None,
             });
         }

@@ -487,7 +487,7 @@ fn the_cap_lowers_modes_and_a_pin_may_go_higher() {
 #[test]
 fn unknown_ids_that_are_ours_by_form_are_errors() {
     let catalog = mk_catalog([mk_skill("a", ActivationMode::Never)]);
-    for id in ["litellm:nope", "litellm:a", "litellm_skill_x"] {
+    for id in ["litellm:nope", "litellm_skill_x"] {
         let request = Asked {
             container: vec![ContainerSkill {
                 kind: Some("custom"),

@@ -75,7 +75,7 @@ pub struct PlanRequest<'a> {
 /// Why no plan could be made. The gateway answers in the client's error shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A skill id in `container.skills` or in the header is Knack's by its form but unknown (or switched off).
+    /// A skill id in `container.skills` or in the header is Knack's by its form but unknown.
     #[error(
         "no skill \"{id}\" is available here; check its name or id, and that the runtime of this gateway serves it"
     )]
