@@ -395,8 +395,16 @@ fn of_written(rows: &[Row<Item>], identifier: &str) -> Option<String> {
     })
 }
 
-/// The caller's skill of an id or a name. A change is of the skill with all its versions, so none is named.
-async fn own(store: &dyn Store, (owner, shared): (&Owner, &FileSkills), id: &str) -> Result<SkillEntry, Refusal> {
+/// The caller's skill of an id or a name, which has a row. A change is of the skill with all its versions, so none is named.
+async fn own(store: &dyn Store, callers: (&Owner, &FileSkills), id: &str) -> Result<SkillEntry, Refusal> {
+    let entry = entry(store, callers, id).await?;
+    if entry.default.is_none() {
+        return Err(missing(id));
+    }
+    Ok(entry)
+}
+
+async fn entry(store: &dyn Store, (owner, shared): (&Owner, &FileSkills), id: &str) -> Result<SkillEntry, Refusal> {
     let of_files = || {
         let text = format!("{id} is served from files; change activation in its SKILL.md, or remove its folder");
         Refusal::new(RefusalKind::Forbidden, "id", text)

@@ -234,11 +234,7 @@ fn files(name: &str, entry: &Registration, schema: &Value) -> Result<Files, Refu
         }
         return Ok(Files::from([file(DOCUMENT_NAMES[0], code.clone())]));
     }
-    let calls = [format!("def {FUNCTION}("), format!("async def {FUNCTION}(")];
-    if !code
-        .lines()
-        .any(|line| calls.iter().any(|call| line.starts_with(call.as_str())))
-    {
+    if !code.lines().any(begins_function) {
         let text = format!(
             "must be the text of a SKILL.md, which starts with ---, or a Python program with a function \
              \"def {FUNCTION}(…)\" that takes what schema.input declares; names of handlers, such as {:?}, refer to functions of OmniRoute's process, which are not available here",
@@ -266,6 +262,23 @@ fn files(name: &str, entry: &Registration, schema: &Value) -> Result<Files, Refu
     files.extend([file(LOCK_FILE, lock)]);
     Ok(files)
 }
+
+/// Whether a line of Python begins the function that is called; blanks count as in Python.
+fn begins_function(line: &str) -> bool {
+    let name = behind_word(behind_word(line, "async").unwrap_or(line), "def");
+    let rest = name.and_then(|name| name.strip_prefix(FUNCTION));
+    rest.is_some_and(|rest| rest.trim_start_matches(BLANKS).starts_with('('))
+}
+
+/// What is behind a word and the blanks after it.
+fn behind_word<'a>(line: &'a str, word: &str) -> Option<&'a str> {
+    let rest = line.strip_prefix(word)?;
+    let after = rest.trim_start_matches(BLANKS);
+    (after.len() < rest.len()).then_some(after)
+}
+
+/// The blanks within a line of Python.
+const BLANKS: [char; 2] = [' ', '\t'];
 
 /// Characters of a handler's name that a refusal repeats.
 const NAMED_CHARS: usize = 40;
@@ -305,6 +318,24 @@ mod tests {
     use knack_skill::{LoadInput, SpecOverrides, load};
 
     use super::*;
+
+    #[test]
+    fn a_function_begins_with_any_blanks_of_python() {
+        for (line, expected) in [
+            ("def handler(text):", true),
+            ("def handler ():", true),
+            ("def  handler\t(a,", true),
+            ("async  def handler(", true),
+            ("def handlers():", false),
+            ("defhandler():", false),
+            ("asyncdef handler():", false),
+            (" def handler():", false),
+            ("def handler", false),
+            ("handler()", false),
+        ] {
+            assert_eq!(begins_function(line), expected, "{line}");
+        }
+    }
 
     /// Installers get no warnings about what they cannot change.
     #[test]
