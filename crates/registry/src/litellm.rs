@@ -214,7 +214,10 @@ fn bare_folder(title: Option<&str>, fields: &LiteLlmFields) -> Result<Folder, Re
     let description = fields.description.as_ref().unwrap_or(instructions);
     // Long instructions are shown whole as such; the list has their begin.
     let description = &description[..description.floor_char_boundary(DESCRIPTION_MAX_BYTES)];
-    let text = format!("---\nname: {name}\ndescription: {}\n---\n", Value::from(description));
+    let text = format!(
+        "---\nname: {name}\ndescription: {}\n---\n{instructions}\n",
+        Value::from(description)
+    );
     let file = SkillFile {
         bytes: text.into_bytes().into(),
         executable: false,

@@ -54,10 +54,11 @@ impl StoredSkill<'_> {
     }
 }
 
-/// The section of a served skill: its body without frontmatter under a heading; for an entry without Markdown its bare instructions.
+/// The section of a served skill: its body without frontmatter under a heading; for an entry without Markdown its bare instructions,
+/// which may be its body, too.
 pub(crate) fn section(skill: &Skill, body: &str) -> String {
     match instructions(skill) {
-        Some(instructions) if body.is_empty() => instructions.to_owned(),
+        Some(instructions) if body.is_empty() || body == instructions.trim() => instructions.to_owned(),
         _ => texts::litellm_section(&skill.title, body),
     }
 }

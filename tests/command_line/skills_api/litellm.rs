@@ -11,6 +11,8 @@ turns:
     rounds:
       - when: {system: "## Skill: My Word\n\nThe word is plover-1."}
         reply: {text: read}
+      - when: {system: "## Skill: Bare\n\nSay plover-2 always."}
+        reply: {text: headed}
       - when: {system: "Say plover-2 always."}
         reply: {text: told}
       - reply: {text: nothing}
@@ -110,6 +112,11 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
         let stranger = named(&served, id, "two").await;
         assert!(stranger.contains("skill_not_found"), "{stranger}");
     }
+    // By the name and the id of the other APIs it is a skill as any other, with the instructions as its text.
+    let by_header = served.chat("the word", "one", &[("x-knack-skills", "bare")]).await;
+    assert!(by_header.contains("\"headed\""), "{by_header}");
+    let (_, shown) = served.call("GET", "/api/v1/skills/bare", &Value::Null, "one").await;
+    assert_eq!(shown["prompt"], "Say plover-2 always.", "{shown}");
     // As beside the id of the other APIs: by the time of its making, a number, or a word.
     for (version, expected) in [
         (record["latest_version"].as_str().unwrap(), "\"read\""),
