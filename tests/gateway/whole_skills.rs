@@ -124,7 +124,7 @@ async fn a_whole_skill_that_cannot_be_used_is_refused_with_its_name() {
         (of_source("type", "url"), "source.type"),
         (of_source("media_type", "text/plain"), "source.media_type"),
         (of_source("data", "%%%"), "not base64"),
-        (json!([inline("a", b"no zip")]), "broken zip"),
+        (json!([inline("a", b"no zip")]), "not a zip"),
         (json!([inline("a", zip("a", &[("x.py", "")]))]), "SKILL.md"),
         (
             json!([inline("a", zip("a", &[("SKILL.md", "---\nname: b\n---\nBody.\n")]))]),

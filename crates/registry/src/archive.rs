@@ -150,7 +150,13 @@ pub(crate) fn unzip_within(bytes: &[u8], most: u64) -> Result<Files, BadArchive>
     if bytes.windows(4).filter(is_signature).nth(SIGNATURES_MAX).is_some() {
         return Err(too_many());
     }
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| bad(format!("broken zip: {error}")))?;
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| {
+        if is_zip(bytes) {
+            bad(format!("broken zip: {error}"))
+        } else {
+            bad("not a zip; send a zip of the skill's folder")
+        }
+    })?;
     // The library keeps the last of two, other readers the first.
     if archive.has_duplicate_names() {
         return Err(bad("an entry of the zip appears twice"));

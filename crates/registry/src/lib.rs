@@ -70,7 +70,7 @@ pub use response::{Denial, deny, no_such_path, refuse, refuse_unknown};
 pub use route::{ApiCall, BETA as SKILLS_BETA, Dialect, Operation, route};
 pub use service::{ApiRequest, Registry, execute_shared};
 pub use store::{Store, document};
-pub use upload::{BadArchive, Unpack, zipped, zipped_content};
+pub use upload::{BadArchive, Unpack, sent_name, zipped, zipped_content};
 
 /// The files of a skill by path relative to its folder.
 pub type Files = std::collections::BTreeMap<String, knack_skill::model::SkillFile>;

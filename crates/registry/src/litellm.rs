@@ -21,6 +21,7 @@ pub(crate) use fields::{LITELLM_PREFIX, shown_id};
 use crate::Files;
 use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
 use crate::anthropic::no_such_page;
+use crate::archive::unzip;
 use crate::check::{DESCRIPTION_MAX_BYTES, long_description};
 use crate::error::StoreError;
 use crate::json::read_json;
@@ -162,8 +163,8 @@ pub(crate) async fn create(
         Some(_) => None,
         None => Some(bare_folder(title.as_deref(), &fields)?),
     };
-    let draft = reader.checked(Profile::Load, move |unpack| {
-        bare.map_or_else(|| form.folder_or_its_content(unpack), Ok)
+    let draft = reader.checked(Profile::Load, move |_| {
+        bare.map_or_else(|| form.folder_or_its_content(unzip), Ok)
     });
     let mut draft = draft.await?;
     if let Some(description) = &fields.description {

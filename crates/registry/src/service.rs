@@ -8,6 +8,7 @@ use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 
 use crate::answer::{ApiOutcome, Refusal, RefusalKind};
+use crate::archive::unzip;
 use crate::catalogs::Catalogs;
 use crate::draft::Draft;
 use crate::empty_store::EmptyStore;
@@ -290,8 +291,8 @@ impl Registry {
     }
 
     async fn draft(&self, dialect: Dialect, form: Form) -> Result<Draft, Refusal> {
-        let folder = move |unpack| {
-            let folder = form.folder(unpack)?;
+        let folder = move |_| {
+            let folder = form.folder(unzip)?;
             dialect.may_be_named(&folder.name)?;
             Ok(folder)
         };

@@ -86,7 +86,7 @@ impl Form {
         let broken = |error: multer::Error| Refusal::invalid("body", format!("the form cannot be read: {error}"));
         while let Some(part) = parts.next_field().await.map_err(broken)? {
             let name = part.name().unwrap_or_default().to_owned();
-            let path = part.file_name().map(str::to_owned);
+            let path = part.file_name().map(sent_name);
             if form.parts.is_empty() {
                 form.media_type = part.content_type().map(ToString::to_string);
             }
@@ -175,6 +175,13 @@ impl Form {
         }
         Ok(files)
     }
+}
+
+/// The file name of a part, of which forms escape these three characters (the multipart/form-data encoding of the WHATWG).
+pub fn sent_name(name: &str) -> String {
+    let escaped = [("%22", "\""), ("%0D", "\r"), ("%0A", "\n")];
+    let unescape = |name: String, (code, text): (&str, &str)| name.replace(code, text);
+    escaped.into_iter().fold(name.to_owned(), unescape)
 }
 
 fn too_many_files() -> Refusal {
@@ -278,6 +285,27 @@ mod tests {
     fn folder(paths: &[&str]) -> Result<String, Refusal> {
         let parts: Vec<_> = paths.iter().map(|path| ((*path).to_owned(), Bytes::new())).collect();
         plain(&parts).and_then(top_folder).map(|folder| folder.name)
+    }
+
+    #[tokio::test]
+    async fn a_file_name_of_a_form_is_unescaped() {
+        let part = |name: &str| {
+            format!("--b\r\ncontent-disposition: form-data; name=\"files[]\"; filename=\"{name}\"\r\n\r\nx\r\n")
+        };
+        let read = async |name: &str| {
+            let body = format!("{}{}--b--\r\n", part("a/SKILL.md"), part(name));
+            let headers = HeaderMap::from_iter([(
+                http::header::CONTENT_TYPE,
+                http::HeaderValue::from_static("multipart/form-data; boundary=b"),
+            )]);
+            let form = Form::read(&headers, Bytes::from(body)).await.unwrap();
+            form.folder(|_| unreachable!())
+                .map(|folder| folder.files.into_keys().next_back().unwrap())
+        };
+        assert_eq!(read("a/b%22c%2522.txt").await.unwrap(), "b\"c%2522.txt");
+        for name in ["a/b%0Ac", "a/b%0D"] {
+            assert!(read(name).await.is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use knack_registry::sent_name;
 use multer::Multipart;
 
 use super::refusal::Refusal;
@@ -62,7 +63,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
     while let Some(part) = parts.next_field().await.map_err(broken)? {
         let name = part.name().unwrap_or_default().to_owned();
         if name == "file" {
-            let given = part.file_name().map(str::to_owned);
+            let given = part.file_name().map(sent_name);
             let sent = part.content_type().map(ToString::to_string);
             let bytes = part.bytes().await.map_err(broken)?;
             if file.is_some() {
