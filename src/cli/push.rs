@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use knack_gateway::catalog::SkillSource;
-use knack_registry::{Difference, ModelView};
+use knack_registry::{Difference, ModelView, vendor_problem};
 use knack_skill::problem::Profile;
 
 use super::diff::seen;
@@ -70,7 +70,8 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
                 cures(&beside)
             ));
         }
-        invalid += usize::from(!is_valid(skill, Profile::Strict));
+        let is_taken = is_valid(skill, Profile::Strict) && (!beside.is_empty() || is_taken_by_vendors(skill));
+        invalid += usize::from(!is_taken);
     }
     if invalid > 0 || found.errors().next().is_some() {
         return Ok(ExitCode::FAILURE);
@@ -87,6 +88,16 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
         terminal::line(&outcome.with_context(|| skill.id.name.clone())?);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the API of a vendor takes a skill that is valid; if not, this is printed.
+fn is_taken_by_vendors(source: &SkillSource) -> bool {
+    let skill = source.load(Profile::Load).skill;
+    let problem = skill.as_ref().and_then(vendor_problem);
+    if let Some((field, why)) = problem {
+        terminal::note(&format!("{}: {field}: {why}", source.origin));
+    }
+    problem.is_none()
 }
 
 /// The skill of a name.

@@ -128,6 +128,9 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
     }
     let set = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  version: 1.0.0\n  suspend: true\n  \
                activation: {mode: Always}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
+    std::fs::create_dir_all(path.join("always")).unwrap();
+    let always = "---\nname: always\ndescription: d\nactivation: Always\ninputs: [{name: x}]\n---\n{{x}}\n";
+    std::fs::write(path.join("always/SKILL.md"), always).unwrap();
     std::fs::write(path.join("set.yaml"), set).unwrap();
     let to_all = set.replace(
         "version: 1.0.0\n  suspend: true\n  activation: {mode: Always}",
@@ -139,6 +142,12 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
         (&program, "empty", "one", "no skill found"),
         (
             &program,
+        (
+            &program,
+            "always",
+            "one",
+            "always: activation: uploads to the APIs of OpenAI and Anthropic are Listed",
+        ),
             "twice",
             "one",
             "twice/b/good: twice/a/good has a skill good, too",

@@ -1,10 +1,13 @@
-//! The one validation of every upload, by the profile of its API: those of Anthropic and OpenAI by the strict one; those of Agent
-//! Flow, OmniRoute and LiteLLM, which have rules of their own and know fields that the strict one refuses, as folders are loaded.
+//! The one validation of every upload, by the profile of its API: those of Anthropic and OpenAI by the strict one and by what these APIs
+//! demand of every dialect; those of Agent Flow, OmniRoute and LiteLLM, which have rules of their own and know fields that the strict
+//! one refuses, as folders are loaded.
 
+use knack_skill::frontmatter::{Delimiters, Split, split};
 use knack_skill::model::{ActivationMode, Skill, SkillRef, UPLOADS, Upload};
 use knack_skill::problem::{Problem, Profile};
 use knack_skill::tree::{DOCUMENT_NAMES, MAX_FOLDER_BYTES};
-use knack_skill::{LoadInput, SpecOverrides, load};
+use knack_skill::{LoadInput, SpecOverrides, husk, load, yaml};
+use serde_json::Value;
 
 use crate::Files;
 use crate::answer::Refusal;
@@ -20,7 +23,48 @@ const TOLD_MAX: usize = 5;
 /// Bytes of a description: every list shows it, and the entry of a skill has those of all versions. The strict profile has less.
 pub(crate) const DESCRIPTION_MAX_BYTES: usize = 8 << 10;
 
-/// Loads the files of a skill's folder by the rules of its dialect. Errors name the first field that is wrong.
+/// Keys of a SKILL.md that say when the skill reaches models.
+const ACTIVATION_KEYS: [&str; 3] = ["activation", "mode", "enabled"];
+
+/// What the APIs of vendors demand of a SKILL.md in any dialect, beyond the rules of that dialect: a name and a description, which their
+/// clients show, and no activation, since what they upload is listed. Returns the field that is wrong, and why.
+pub fn vendor_problem(skill: &Skill) -> Option<(&'static str, &'static str)> {
+    let members = match split(&skill.document, Delimiters::Lenient) {
+        Split::Found { yaml, .. } => yaml::parse(yaml).as_ref().map_or(Value::Null, yaml::Node::to_json),
+        Split::Absent { .. } | Split::Unclosed { .. } => Value::Null,
+    };
+    let has = |key: &&str| members.get(*key).is_some_and(|value| !value.is_null());
+    let lacks = |key: &&str| {
+        !has(key)
+            || members
+                .get(*key)
+                .and_then(Value::as_str)
+                .is_some_and(|text| text.trim().is_empty())
+    };
+    if let Some(field) = ["name", "description"].into_iter().find(lacks) {
+        return Some((field, "it is missing; write it into the SKILL.md"));
+    }
+    if skill.activation == ActivationMode::default() {
+        return None;
+    }
+    // Of HUSK `mode` is something else.
+    let says = |key: &&str| {
+        has(key)
+            && members
+                .get(*key)
+                .and_then(Value::as_str)
+                .and_then(husk::Mode::from_word)
+                .is_none()
+    };
+    let field = ACTIVATION_KEYS.into_iter().find(says).unwrap_or(ACTIVATION_KEYS[0]);
+    Some((
+        field,
+        "uploads to the APIs of OpenAI and Anthropic are Listed; remove this key from the SKILL.md",
+    ))
+}
+
+/// Loads the files of a skill's folder by the rules of its dialect, and of the strict profile by those of vendors too. Errors name the
+/// first field that is wrong.
 fn loaded(folder: &str, files: Files, profile: Profile) -> Result<Skill, Refusal> {
     let loaded = load(LoadInput {
         id: SkillRef {
@@ -33,7 +77,10 @@ fn loaded(folder: &str, files: Files, profile: Profile) -> Result<Skill, Refusal
     });
     match loaded.skill {
         Some(skill) if skill.description.len() > DESCRIPTION_MAX_BYTES => Err(long_description(&skill.description)),
-        Some(skill) => Ok(skill),
+        Some(skill) => match vendor_problem(&skill).filter(|_| profile == Profile::Strict) {
+            Some((field, why)) => Err(Refusal::invalid(field, format!("{field}: {why}"))),
+            None => Ok(skill),
+        },
         None => Err(refusal(&loaded.problems)),
     }
 }

@@ -44,7 +44,7 @@ mod upload;
 
 pub use agent_flow::AgentFlow;
 pub use catalogs::{CATALOG_FILES, Catalog, Catalogs, Web, WebError};
-pub use check::{attached_skill, load_stored};
+pub use check::{attached_skill, load_stored, vendor_problem};
 pub use difference::{Difference, ModelView};
 pub use disk::{Disk, RealDisk, is_full, lock_alone};
 pub use draft::Draft;
