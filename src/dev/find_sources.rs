@@ -11,6 +11,7 @@ use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::tree::PathProblem;
 use knack_vocabulary::{DEFAULT_NAMESPACE, KEY_PREFIX};
 
+use super::archives::{archive_stem, archived_skills, is_archive};
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
 use super::folder::read_folder;
@@ -18,8 +19,8 @@ use super::runtime::{self, AskedSandbox};
 use super::search_progress::{SEARCH_MAX_DEPTH, Searched, is_recording};
 use super::search_settings::{Search, SourceFlags};
 use crate::regular_file;
-use crate::sources::archive::{ARCHIVE_MAX_BYTES, unpack};
-use crate::sources::{Files, below, folder_name, inline_files};
+use crate::sources::archive::ARCHIVE_MAX_BYTES;
+use crate::sources::{Files, below, inline_files};
 
 /// One manifest file: an etcd object is at most 1.5 MiB, so a larger file holds no object that a cluster would take.
 const MANIFEST_MAX_BYTES: u64 = 4 << 20;
@@ -45,7 +46,7 @@ pub struct DiscoveredSources {
     searched: Searched,
 }
 
-/// Searches files and folders. A folder with a SKILL.md is one skill, and so is an archive with one; other folders are
+/// Searches files and folders. A folder with a SKILL.md is one skill, and so is each such folder of an archive; other folders are
 /// searched for skills and manifests.
 /// Touches the disk: call it outside the async runtime.
 pub fn discover(search: &Search) -> DiscoveredSources {
@@ -122,27 +123,6 @@ const MANIFESTS: [&str; 3] = ["yaml", "yml", "json"];
 fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     extension.is_some_and(|extension| extensions.contains(&extension))
-}
-
-/// Ends of the names of files that are archives.
-const ARCHIVES: [&str; 4] = [".zip", ".tar.gz", ".tgz", ".tar"];
-
-/// The name of an archive's file without its ending; `None`: it is none.
-pub fn archive_stem(name: &str) -> Option<&str> {
-    ARCHIVES.iter().find_map(|end| name.strip_suffix(end))
-}
-
-fn is_archive(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| archive_stem(name).is_some())
-}
-
-/// The skill of an archive, named as the folder that holds its SKILL.md, or `stem` where that is at the root.
-pub fn archived_skill(origin: &str, stem: &str, bytes: &[u8]) -> Result<SkillSource, String> {
-    let files = unpack(bytes).map_err(|error| error.message)?;
-    let name = folder_name(&files).unwrap_or(stem).to_owned();
-    let files = below(files, None).map_err(|error| error.message)?;
-    Ok(bare(name, origin.to_owned(), files))
 }
 
 /// The skill of a lone SKILL.md.
@@ -272,10 +252,10 @@ impl DiscoveredSources {
     fn archive(&mut self, path: &Path) {
         let origin = path.display().to_string();
         let stem = path.file_name().and_then(|name| archive_stem(name.to_str()?));
-        let skill = read_within(path, ARCHIVE_MAX_BYTES as u64, "an archive")
-            .and_then(|bytes| archived_skill(&origin, stem.unwrap_or_default(), &bytes));
-        match skill {
-            Ok(skill) => self.skills.push(skill),
+        let skills = read_within(path, ARCHIVE_MAX_BYTES as u64, "an archive")
+            .and_then(|bytes| archived_skills(&origin, stem.unwrap_or_default(), &bytes));
+        match skills {
+            Ok(skills) => self.skills.extend(skills),
             Err(text) => self.fail(origin, text),
         }
     }
@@ -406,7 +386,7 @@ fn shown(manifest: &SkillManifest) -> String {
 }
 
 /// A skill without a manifest.
-fn bare(name: String, origin: String, files: Files) -> SkillSource {
+pub(super) fn bare(name: String, origin: String, files: Files) -> SkillSource {
     SkillSource {
         id: SkillRef {
             namespace: DEFAULT_NAMESPACE.to_owned(),

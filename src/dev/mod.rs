@@ -1,5 +1,6 @@
 //! `knack dev`: gateway, catalog from files, local executor, and on request a scripted model, in one process.
 
+mod archives;
 mod assemble;
 mod caller_catalogs;
 mod config_args;
@@ -28,13 +29,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use archives::{archive_stem, archived_skill};
 pub use assemble::assemble;
 use caller_catalogs::UploadRuntime;
 pub(crate) use config_args::ConfigArgs;
 pub(crate) use duplicates::{place_of_first, repeated, repeated_name};
-pub use find_sources::{
-    DiscoveredSources, archive_stem, archived_skill, discover, discover_all, discover_text, lone_skill, with_files,
-};
+pub use find_sources::{DiscoveredSources, discover, discover_all, discover_text, lone_skill, with_files};
 pub(crate) use local::executor as local_executor;
 use offered::ServedSkills;
 use printing::{announce, greet, print_snapshot};

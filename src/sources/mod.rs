@@ -18,7 +18,7 @@ use knack_skill::model::SkillFile;
 pub use config_map::config_map_files;
 pub use error::{Cause, SourceError};
 pub use inline::inline_files;
-pub use skill_folder::{below, folder_name};
+pub use skill_folder::{below, outermost};
 pub use upload::uploaded_files;
 
 /// Whether bytes have a digest, `sha256:` and 64 hex digits. Else: the one that they have.

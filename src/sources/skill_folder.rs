@@ -44,12 +44,16 @@ pub fn below(files: Files, path: Option<&str>) -> Result<Files, SourceError> {
     Ok(inside)
 }
 
-/// The name of the only folder that holds a SKILL.md; `None` if that is the root, or there are several or none.
-pub fn folder_name(files: &Files) -> Option<&str> {
-    let folders = files.keys().filter_map(|path| path.strip_suffix("SKILL.md"));
-    let mut documents = folders.filter(|folder| folder.is_empty() || folder.ends_with('/'));
-    let folder = documents.next().filter(|_| documents.next().is_none())?;
-    folder.strip_suffix('/')?.rsplit('/').next()
+/// The folders that are a skill each, as a search of the unpacked files finds them: those with a SKILL.md that are in no other one.
+pub fn outermost(files: &Files) -> Vec<String> {
+    let folders = folders(files);
+    let is_inside = |folder: &str| {
+        folders
+            .iter()
+            .any(|other| other != folder && folder.starts_with(&**other))
+    };
+    let outer = folders.iter().filter(|folder| !is_inside(folder));
+    outer.map(|folder| folder.trim_end_matches('/').to_owned()).collect()
 }
 
 /// Folders that hold a SKILL.md, with a trailing `/`; the root is empty.
@@ -85,15 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_has_a_name() {
+    fn folders_of_an_archive_are_a_skill_each_unless_another_one_has_them() {
         for (paths, expected) in [
-            (vec!["a/b/SKILL.md", "a/README"], Some("b")),
-            (vec!["SKILL.md", "a"], None),
-            (vec!["x/SKILL.md", "y/SKILL.md"], None),
-            (vec!["x/MY-SKILL.md"], None),
-            (vec!["x/._SKILL.md", "x/SKILL.md"], Some("x")),
+            (vec!["a/SKILL.md", "a/b/SKILL.md", "ab/SKILL.md", "c"], vec!["a", "ab"]),
+            (vec!["x/a/SKILL.md", "x/b/SKILL.md"], vec!["x/a", "x/b"]),
+            (vec!["SKILL.md", "a/SKILL.md"], vec![""]),
+            (vec!["a/README", "x/MY-SKILL.md"], vec![]),
+            (vec!["x/._SKILL.md", "x/SKILL.md"], vec!["x"]),
         ] {
-            assert_eq!(folder_name(&files(&paths)), expected, "{paths:?}");
+            assert_eq!(outermost(&files(&paths)), expected, "{paths:?}");
         }
     }
 

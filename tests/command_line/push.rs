@@ -9,6 +9,8 @@ use axum::Router;
 use axum::response::IntoResponse as _;
 use axum::routing::get;
 use http::StatusCode;
+use knack_registry::{Files, zipped_content};
+use knack_skill::model::SkillFile;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -126,11 +128,11 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
         std::fs::create_dir_all(path.join(name)).unwrap();
         std::fs::write(path.join(name).join("SKILL.md"), DOCUMENT).unwrap();
     }
-    let set = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  version: 1.0.0\n  suspend: true\n  \
-               activation: {mode: Always}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
     std::fs::create_dir_all(path.join("always")).unwrap();
     let always = "---\nname: always\ndescription: d\nactivation: Always\ninputs: [{name: x}]\n---\n{{x}}\n";
     std::fs::write(path.join("always/SKILL.md"), always).unwrap();
+    let set = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: good}\nspec:\n  version: 1.0.0\n  suspend: true\n  \
+               activation: {mode: Always}\n  source: {inline: {files: {SKILL.md: \"---\\nname: good\\ndescription: d\\n---\\nx\\n\"}}}\n";
     std::fs::write(path.join("set.yaml"), set).unwrap();
     let to_all = set.replace(
         "version: 1.0.0\n  suspend: true\n  activation: {mode: Always}",
@@ -142,12 +144,12 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
         (&program, "empty", "one", "no skill found"),
         (
             &program,
-        (
-            &program,
             "always",
             "one",
             "always: activation: uploads to the APIs of OpenAI and Anthropic are Listed",
         ),
+        (
+            &program,
             "twice",
             "one",
             "twice/b/good: twice/a/good has a skill good, too",
@@ -198,6 +200,27 @@ async fn what_cannot_be_pushed_is_refused_by_name_and_nothing_is_sent() {
         "{}",
         err(&output)
     );
+}
+
+#[tokio::test]
+async fn every_skill_of_an_archive_is_pushed() {
+    let registry = tempfile::tempdir().unwrap();
+    let arguments = ["--upstream", "mock", "--registry", registry.path().to_str().unwrap()];
+    let program = Program::start(folder(&[("skills/README", "")]), &arguments, &[]).await;
+    let here = tempfile::tempdir().unwrap();
+    let files = ["one", "two"].map(|name| {
+        let file = SkillFile {
+            bytes: DOCUMENT.replace("good", name).into_bytes().into(),
+            executable: false,
+        };
+        (format!("skills/{name}/SKILL.md"), file)
+    });
+    let zip = zipped_content(&Files::from(files)).unwrap();
+    std::fs::write(here.path().join("both.zip"), zip).unwrap();
+    let output = push(here.path(), &program, "both.zip", &[], "one").await;
+    let said = out(&output);
+    let names: Vec<&str> = said.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["one", "two"], "{}", err(&output));
 }
 
 #[tokio::test]
