@@ -31,8 +31,8 @@ pub(crate) enum RefusalKind {
     Forbidden,
     /// 404.
     NotFound,
-    /// 405.
-    NotAllowed,
+    /// 405, with the methods of the path.
+    NotAllowed(&'static str),
     /// 409.
     Conflict,
     /// 408: the body of the request did not arrive in time.
@@ -66,7 +66,7 @@ impl RefusalKind {
             Self::NoCredential => 401,
             Self::Forbidden => 403,
             Self::NotFound => 404,
-            Self::NotAllowed => 405,
+            Self::NotAllowed(_) => 405,
             Self::Late => 408,
             Self::Conflict | Self::InProgress => 409,
             Self::TooLarge => 413,

@@ -140,7 +140,7 @@ fn version(entry: &SkillEntry, version: &Version, beta: bool) -> Value {
 
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
-        RefusalKind::Invalid | RefusalKind::NotAllowed | RefusalKind::Late => "invalid_request_error",
+        RefusalKind::Invalid | RefusalKind::NotAllowed(_) | RefusalKind::Late => "invalid_request_error",
         RefusalKind::Conflict | RefusalKind::InProgress => "conflict_error",
         RefusalKind::Forbidden => "permission_error",
         RefusalKind::Throttled => "rate_limit_error",
@@ -198,7 +198,7 @@ mod tests {
             (RefusalKind::NoCredential, "authentication_error"),
             (RefusalKind::Forbidden, "permission_error"),
             (RefusalKind::NotFound, "not_found_error"),
-            (RefusalKind::NotAllowed, "invalid_request_error"),
+            (RefusalKind::NotAllowed("GET, HEAD"), "invalid_request_error"),
             (RefusalKind::Late, "invalid_request_error"),
             (RefusalKind::Conflict, "conflict_error"),
             (RefusalKind::InProgress, "conflict_error"),

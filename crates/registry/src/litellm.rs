@@ -60,7 +60,9 @@ pub enum LiteLlm {
     Get(String),
     Delete(String),
     Archive(String),
-    /// A path or method that is not there.
+    /// A path with a method that it does not have: its methods.
+    NotAllowed(&'static str),
+    /// A path that is not there.
     Unknown,
 }
 
@@ -73,15 +75,26 @@ impl LiteLlm {
             ("GET", [id]) => Self::Get((*id).to_owned()),
             ("GET", [id, ARCHIVE]) => Self::Archive((*id).to_owned()),
             ("DELETE", [id]) => Self::Delete((*id).to_owned()),
+            (_, []) => Self::NotAllowed("GET, HEAD, POST"),
+            (_, [_]) => Self::NotAllowed("DELETE, GET, HEAD"),
+            (_, [_, ARCHIVE]) => Self::NotAllowed("GET, HEAD"),
             _ => Self::Unknown,
         }
     }
 }
 
-/// The refusal of a path or method that is not there.
+/// What this API has.
+const NOT_HERE: &str = "LiteLLM's API has no versions; supported: POST and GET /v1/skills, GET and DELETE /v1/skills/{id}, and GET \
+    /v1/skills/{id}/archive";
+
+/// The refusal of a path that is not there.
 pub(crate) fn unknown() -> Refusal {
-    let text = "LiteLLM's API has no versions and does not support this method; supported: POST and GET /v1/skills, GET and DELETE /v1/skills/{id}, and GET /v1/skills/{id}/archive";
-    Refusal::new(RefusalKind::NotAllowed, "", text)
+    Refusal::new(RefusalKind::NotFound, "", NOT_HERE)
+}
+
+/// The refusal of a method that a path with `methods` does not have.
+pub(crate) fn not_allowed(methods: &'static str) -> Refusal {
+    Refusal::new(RefusalKind::NotAllowed(methods), "", NOT_HERE)
 }
 
 /// Answers a call of `owner`.
@@ -121,6 +134,7 @@ pub(crate) async fn call(
             deleted.map_err(|error| refused(error, &id))?;
             json!({"id": id, "type": "skill_deleted"})
         }
+        LiteLlm::NotAllowed(methods) => return Err(not_allowed(methods)),
         // It is no JSON: [`archive`] answers it.
         LiteLlm::Archive(_) | LiteLlm::Unknown => return Err(unknown()),
     };

@@ -128,7 +128,7 @@ const fn seconds(micros: i64) -> i64 {
 
 pub(crate) fn refuse(refusal: &Refusal) -> Value {
     let (kind, code) = match refusal.kind {
-        RefusalKind::Invalid | RefusalKind::NotAllowed | RefusalKind::Late => ("invalid_request_error", None),
+        RefusalKind::Invalid | RefusalKind::NotAllowed(_) | RefusalKind::Late => ("invalid_request_error", None),
         RefusalKind::Forbidden => ("invalid_request_error", Some("forbidden")),
         RefusalKind::Throttled => ("requests", Some("rate_limit_exceeded")),
         RefusalKind::Unavailable => ("server_error", Some("unavailable")),

@@ -52,19 +52,27 @@ pub fn no_such_path(
 /// The answer to a call of a path or method that its API does not have; `None`: it has them.
 pub fn refuse_unknown(call: &ApiCall, request_id: &str) -> Option<Response<Bytes>> {
     let refusal = match call {
-        ApiCall::Skills(_, Operation::NotAllowed) => not_allowed(),
+        ApiCall::Skills(_, Operation::NotAllowed(methods)) => not_allowed(methods),
+        ApiCall::Skills(_, Operation::Unknown) => unknown_path(),
         ApiCall::AgentFlow(AgentFlow::Unknown) => agent_flow::unknown(),
         ApiCall::OmniRoute(OmniRoute::Unknown) => omniroute::unknown(),
+        ApiCall::LiteLlm(LiteLlm::NotAllowed(methods)) => litellm::not_allowed(methods),
         ApiCall::LiteLlm(LiteLlm::Unknown) => litellm::unknown(),
         _ => return None,
     };
     Some(refuse_call(call, refusal, request_id))
 }
 
-/// The refusal of a method that a vendor's API does not have on a path.
-pub(crate) fn not_allowed() -> Refusal {
+/// The refusal of a method that a vendor's API does not have on a path, which has `methods`.
+pub(crate) fn not_allowed(methods: &'static str) -> Refusal {
     let text = "The Skills API has no such method on this path; docs/registry.md lists what it has.";
-    Refusal::new(RefusalKind::NotAllowed, "", text)
+    Refusal::new(RefusalKind::NotAllowed(methods), "", text)
+}
+
+/// The refusal of a path that a vendor's API does not have.
+pub(crate) fn unknown_path() -> Refusal {
+    let text = "The Skills API has no such path; docs/registry.md lists what it has.";
+    Refusal::new(RefusalKind::NotFound, "", text)
 }
 
 /// The answer to a call that is refused, in its dialect. `retry_after`: seconds.
@@ -168,6 +176,10 @@ fn response(status: u16, media_type: &'static str, body: Bytes) -> Response<Byte
 /// something is deleted.
 fn refused(refusal: &Refusal, body: &Value) -> Response<Bytes> {
     let mut response = response(refusal.kind.status(), JSON, json(body));
+    if let RefusalKind::NotAllowed(methods) = refusal.kind {
+        let methods = HeaderValue::from_static(methods);
+        response.headers_mut().insert(header::ALLOW, methods);
+    }
     if matches!(refusal.kind, RefusalKind::Throttled | RefusalKind::Unavailable) {
         response
             .headers_mut()

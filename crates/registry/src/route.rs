@@ -50,8 +50,10 @@ pub enum Operation {
     GetVersion(String, String),
     DeleteVersion(String, String),
     VersionContent(String, String),
-    /// A path of the API with a method that it does not have.
-    NotAllowed,
+    /// A path of the API with a method that it does not have: its methods.
+    NotAllowed(&'static str),
+    /// A path that the API does not have.
+    Unknown,
 }
 
 /// A request for the registry.
@@ -73,6 +75,32 @@ pub const BETA: &str = "skills-2025-10-02";
 /// The segment of a path with which every API begins.
 const WORD: &str = "skills";
 
+/// Segments that no base path of an API has: what follows them is a name, and no list.
+const NO_BASE: [&str; 3] = ["models", "namespaces", ".well-known"];
+
+/// Where an API begins in a path: the last place where it may, since a namespace, a base path and an id may be the word, too.
+fn beginning(segments: &[&str]) -> Option<usize> {
+    let before = |at: usize| at.checked_sub(1).and_then(|at| segments.get(at).copied());
+    let words = || {
+        (0..segments.len())
+            .rev()
+            .filter(move |at| segments.get(*at) == Some(&WORD))
+    };
+    let placed = words().find(|at| matches!(before(*at), None | Some("v1" | "api")));
+    placed.or_else(|| {
+        // Behind a base path without `v1`, as clients of OpenAI may have it: what is behind `v1` is another API.
+        let is_base = |at: &usize| {
+            let mut base = segments.iter().take(*at);
+            !base.any(|segment| segment.starts_with("v1") || NO_BASE.contains(segment))
+        };
+        let is_ours = |id: &&str| id.starts_with(ID_PREFIX) || id.starts_with(LITELLM_PREFIX);
+        let names_ours = |at: &usize| segments.get(at + 1).is_some_and(is_ours);
+        let mut bases = words().filter(is_base);
+        let named = bases.clone().find(names_ours);
+        named.or_else(|| bases.find(|at| at + 1 == segments.len()))
+    })
+}
+
 /// The call that a request makes; `None`: it is not for the registry and goes to the provider, as do all requests
 /// about ids of the provider, its own skills (`source=anthropic`) and what names another provider.
 pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap) -> Option<ApiCall> {
@@ -81,11 +109,10 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    // The last place where an API may begin: a namespace, a base path and an id may be the word, too.
-    let at = segments.iter().enumerate().rposition(|(at, segment)| {
-        let before = at.checked_sub(1).and_then(|at| segments.get(at).copied());
-        *segment == WORD && matches!(before, None | Some("v1" | "api"))
-    })?;
+    let at = beginning(&segments)?;
+    // What a HEAD asks for is that of a GET; the server sends no body.
+    let get = Method::GET;
+    let method = if *method == Method::HEAD { &get } else { method };
     let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
     if before.ends_with(&["api", "v1"]) {
         return Some(ApiCall::AgentFlow(AgentFlow::of(method, rest)));
@@ -93,10 +120,10 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
     if before.ends_with(&["api"]) {
         return Some(ApiCall::OmniRoute(OmniRoute::of(method, rest)));
     }
-    let foreign = |pair: (String, String)| pair.0 == PROVIDER || (pair.0 == "source" && pair.1 != "custom");
-    let is_archive = *method == Method::GET
-        && matches!(rest, [id, ARCHIVE] if id.starts_with(ID_PREFIX))
-        && !parameters(query).any(foreign);
+    let foreign = |(key, value): (String, String)| {
+        !value.is_empty() && (key == PROVIDER || (key == "source" && value != "custom"))
+    };
+    let is_archive = matches!(rest, [id, ARCHIVE] if id.starts_with(ID_PREFIX)) && !parameters(query).any(foreign);
     let is_entry = is_archive || rest.first().is_some_and(|id| id.starts_with(LITELLM_PREFIX));
     if is_entry || parameters(query).any(|(key, value)| key == PROVIDER && value == PROXY) {
         return Some(ApiCall::LiteLlm(LiteLlm::of(method, rest)));
@@ -123,9 +150,21 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
         ("GET", [id, "versions", version]) => Operation::GetVersion(text(id), text(version)),
         ("DELETE", [id, "versions", version]) => Operation::DeleteVersion(text(id), text(version)),
         ("GET", [id, "versions", version, "content"]) => Operation::VersionContent(text(id), text(version)),
-        _ => Operation::NotAllowed,
+        _ => methods(rest, openai).map_or(Operation::Unknown, Operation::NotAllowed),
     };
     Some(ApiCall::Skills(dialect, operation))
+}
+
+/// The methods of a path of a vendor's API; `None`: it has no such path.
+fn methods(rest: &[&str], openai: bool) -> Option<&'static str> {
+    match rest {
+        [] | [_, "versions"] => Some("GET, HEAD, POST"),
+        [_] if openai => Some("DELETE, GET, HEAD, POST"),
+        [_] | [_, "versions", _] => Some("DELETE, GET, HEAD"),
+        [_, "content"] if openai => Some("GET, HEAD"),
+        [_, "versions", _, "content"] => Some("GET, HEAD"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -191,7 +230,7 @@ mod tests {
                 "/v1/skills/skill_knack_1",
                 "",
                 vec![version],
-                Some((ga, Operation::NotAllowed)),
+                Some((ga, Operation::NotAllowed("DELETE, GET, HEAD"))),
             ),
             (
                 "POST",
@@ -233,6 +272,84 @@ mod tests {
             ),
             ("GET", "/v1/files", "", vec![], None),
             ("GET", "/v1/models/skills", "", vec![], None),
+        ] {
+            let expected = expected.map(|(dialect, operation)| ApiCall::Skills(dialect, operation));
+            let call = found(method, path, query, &headers);
+            assert_eq!(call, expected, "{method} {path} {query}");
+        }
+    }
+
+    #[test]
+    fn methods_are_those_of_the_path_and_a_base_path_needs_no_v1() {
+        let version = ("anthropic-version", "2023-06-01");
+        let ga = Dialect::Anthropic { beta: false };
+        let id = || "skill_knack_1".to_owned();
+        for (method, path, query, headers, expected) in [
+            (
+                "PUT",
+                "/v1/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::NotAllowed("GET, HEAD, POST"))),
+            ),
+            (
+                "GET",
+                "/v1/skills/skill_knack_1/content",
+                "",
+                vec![version],
+                Some((ga, Operation::Unknown)),
+            ),
+            (
+                "GET",
+                "/v1/skills/skill_knack_1/other",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::Unknown)),
+            ),
+            ("HEAD", "/v1/skills", "", vec![version], Some((ga, Operation::List))),
+            // A base path without `v1`.
+            (
+                "POST",
+                "/gw/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::Create)),
+            ),
+            (
+                "GET",
+                "/namespaces/team/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::List)),
+            ),
+            (
+                "GET",
+                "/gw/skills/skill_knack_1",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::Get(id()))),
+            ),
+            (
+                "GET",
+                "/gw/skills/skill_knack_1/versions/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::GetVersion(id(), "skills".to_owned()))),
+            ),
+            ("GET", "/gw/skills/skill_01A", "", vec![], None),
+            ("GET", "/gw/models/skills", "", vec![], None),
+            ("GET", "/v1/files/skills", "", vec![], None),
+            ("GET", "/v1beta/models/skills", "", vec![], None),
+            ("GET", "/namespaces/skills", "", vec![], None),
+            ("GET", "/.well-known/skills", "", vec![], None),
+            // An empty parameter names nobody.
+            (
+                "GET",
+                "/v1/skills",
+                "source=&custom_llm_provider=",
+                vec![version],
+                Some((ga, Operation::List)),
+            ),
         ] {
             let expected = expected.map(|(dialect, operation)| ApiCall::Skills(dialect, operation));
             let call = found(method, path, query, &headers);
@@ -293,6 +410,18 @@ mod tests {
                 "/v1/skills/litellm_skill_1/versions",
                 "",
                 ApiCall::LiteLlm(LiteLlm::Unknown),
+            ),
+            (
+                "PUT",
+                "/gw/skills/litellm_skill_1",
+                "",
+                ApiCall::LiteLlm(LiteLlm::NotAllowed("DELETE, GET, HEAD")),
+            ),
+            (
+                "PUT",
+                "/v1/skills/skill_knack_1/archive",
+                "",
+                ApiCall::LiteLlm(LiteLlm::NotAllowed("GET, HEAD")),
             ),
             (
                 "GET",

@@ -20,7 +20,7 @@ use crate::model::{Owner, SkillEntry, Version};
 use crate::omniroute::{Claims, ExecutionContext, Repeats, Runs, RunsInProgress, repeat_key};
 use crate::page::Paged;
 use crate::reader::Reader;
-use crate::response::{not_allowed, respond, respond_json, respond_zip};
+use crate::response::{not_allowed, respond, respond_json, respond_zip, unknown_path};
 use crate::route::{ApiCall, Dialect, Operation};
 use crate::store::Store;
 use crate::upload::Form;
@@ -281,7 +281,8 @@ impl Registry {
                 let number = version(&entry, &word)?.number;
                 self.zip(owner, &entry, number).await
             }
-            Operation::NotAllowed => Err(not_allowed()),
+            Operation::NotAllowed(methods) => Err(not_allowed(methods)),
+            Operation::Unknown => Err(unknown_path()),
         }
     }
 

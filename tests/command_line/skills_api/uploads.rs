@@ -268,6 +268,133 @@ async fn json_that_nests_without_end_is_refused_by_every_api_that_takes_some() {
     );
 }
 
+/// A SKILL.md of any dialect: these uploads are listed, by a name and a description.
+#[tokio::test]
+async fn the_apis_of_vendors_take_no_activation_and_any_metadata() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let zip = |name: &str, members: &str| {
+        let document = format!("---\n{members}\n---\nBODYQ {{{{x}}}}\n");
+        let file = SkillFile {
+            bytes: document.into_bytes().into(),
+            executable: false,
+        };
+        zipped(name, &Files::from([("SKILL.md".to_owned(), file)])).unwrap()
+    };
+    for (members, field) in [
+        (
+            "name: q\ndescription: d\nactivation: Always\ninputs: [{name: x}]",
+            "activation",
+        ),
+        ("name: q\ndescription: d\nactivation: Never\nuser_id: me", "activation"),
+        (
+            "name: q\ndescription: d\nactivation: {mode: Auto}\ntool_env: [A]",
+            "activation",
+        ),
+        ("name: q\ndescription: d\ntool_env: [A]\nenabled: false", "enabled"),
+        ("name: q\ndescription: d\ninputs: [{name: x}]\nmode: auto", "mode"),
+        ("name: q\ndescription: d\nactivation: Always", "activation"),
+        ("description: d\ninputs: [{name: x}]", "name"),
+        ("name: q\nuser_id: me", "description"),
+        (
+            "name: q\ndescription: d\nversion: \"1.0\"\ninputs: [{name: x}]",
+            "version",
+        ),
+    ] {
+        let (status, refused) = send(&served, "/v1/skills", zip("q", members)).await;
+        assert_eq!(
+            (status, &refused["error"]["param"]),
+            (400, &json!(field)),
+            "{members}: {refused}"
+        );
+    }
+    // The example of the specification; keys of other dialects that say nothing of when the skill is shown.
+    for (name, members) in [
+        ("example", "metadata:\n  author: example-org\n  version: \"1.0\""),
+        ("template", "inputs: [{name: x}]"),
+        ("asks", "tool_env: [A]"),
+    ] {
+        let members = format!("name: {name}\ndescription: Says a word.\n{members}");
+        let (status, created) = send(&served, "/v1/skills", zip(name, &members)).await;
+        assert_eq!(status, 200, "{members}: {created}");
+    }
+    let (_, made) = send(&served, "/v1/skills", archive("word", "x")).await;
+    let path = format!("/v1/skills/{}/versions", made["id"].as_str().unwrap());
+    let always = zip(
+        "word",
+        "name: word\ndescription: d\nactivation: Always\ninputs: [{name: x}]",
+    );
+    assert_eq!(send(&served, &path, always).await.0, 400);
+}
+
+/// What is no zip is told so, in the words of an upload.
+#[tokio::test]
+async fn an_archive_of_another_kind_is_no_upload() {
+    let served = Served::start(SCRIPT, &[]).await;
+    for bytes in [&b"hello"[..], b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03"] {
+        let (status, refused) = send(&served, "/v1/skills", bytes.to_vec()).await;
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(status == 400 && message.contains("not a zip"), "{status} {message}");
+    }
+}
+
+#[tokio::test]
+async fn methods_and_paths_of_the_apis_are_those_of_http() {
+    let served = Served::with(SCRIPT, &[], &["--files"], &[]).await;
+    let (_, made) = send(&served, "/v1/skills", archive("word", "x")).await;
+    let id = made["id"].as_str().unwrap();
+    let ask = async |method: &str, path: &str| {
+        let request = served
+            .client
+            .request(method.parse().unwrap(), format!("{}{path}", served.program.url));
+        let answer = request.bearer_auth("one").send().await.unwrap();
+        let allow = answer
+            .headers()
+            .get("allow")
+            .map(|allow| allow.to_str().unwrap().to_owned());
+        let length = answer.headers().get("content-length").cloned();
+        (answer.status().as_u16(), allow, length, answer.bytes().await.unwrap())
+    };
+    for (method, path, status, allow) in [
+        ("PUT", "/v1/skills".to_owned(), 405, Some("GET, HEAD, POST")),
+        (
+            "PATCH",
+            format!("/v1/skills/{id}"),
+            405,
+            Some("DELETE, GET, HEAD, POST"),
+        ),
+        (
+            "PUT",
+            "/v1/skills?custom_llm_provider=litellm_proxy".to_owned(),
+            405,
+            Some("GET, HEAD, POST"),
+        ),
+        ("PUT", "/v1/files".to_owned(), 405, Some("GET, HEAD, POST")),
+        ("GET", format!("/v1/skills/{id}/foo"), 404, None),
+        ("GET", "/v1/files/file_knack_1/foo".to_owned(), 404, None),
+        // A base path without `v1`, and parameters that say nothing.
+        ("GET", "/gw/skills".to_owned(), 200, None),
+        ("GET", format!("/gw/skills/{id}"), 200, None),
+        ("GET", "/gw/files".to_owned(), 200, None),
+        ("GET", "/v1/skills?source=&custom_llm_provider=".to_owned(), 200, None),
+    ] {
+        let answer = ask(method, &path).await;
+        assert_eq!((answer.0, answer.1.as_deref()), (status, allow), "{method} {path}");
+    }
+    for path in [
+        "/v1/skills".to_owned(),
+        format!("/v1/skills/{id}"),
+        format!("/v1/skills/{id}/content"),
+        "/api/skills".to_owned(),
+        "/api/v1/skills".to_owned(),
+        "/v1/files".to_owned(),
+    ] {
+        let (got, _, length, body) = ask("GET", &path).await;
+        let head = ask("HEAD", &path).await;
+        assert_eq!((got, head.0, head.3.len()), (200, 200, 0), "{path}");
+        assert_eq!(head.2, length, "{path}: of {} bytes", body.len());
+    }
+}
+
 /// In the words that a skill from files has.
 #[tokio::test]
 async fn missing_values_of_an_upload_are_reported_once() {

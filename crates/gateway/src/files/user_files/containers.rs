@@ -108,7 +108,7 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
             store.delete_container_file(caller, &id, &file).await?;
             Ok(json(shapes::deleted("container.file.deleted", &file)))
         }
-        _ => Err(Refusal::NotAllowed("This path does not support this method.")),
+        _ => Err(Refusal::NoSuchPath),
     }
 }
 

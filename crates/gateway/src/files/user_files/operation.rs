@@ -227,11 +227,11 @@ fn sent_refusal(refusal: Refusal) -> SentRefusal {
         Refusal::Missing(_, id) => SentRefusal::ContainerFile(id),
         Refusal::Expired(id) => SentRefusal::Expired(id),
         Refusal::Invalid(_, text) => SentRefusal::Invalid(text),
-        Refusal::NotAllowed(text) => SentRefusal::Invalid(text.to_owned()),
+        Refusal::NotAllowed(text, _) => SentRefusal::Invalid(text.to_owned()),
         Refusal::TooLarge(text) => SentRefusal::TooLarge(text),
         Refusal::Full(text) => SentRefusal::Full(text),
         Refusal::Busy | Refusal::TooOften => SentRefusal::Busy,
-        Refusal::Failed | Refusal::Away => SentRefusal::Failed,
+        Refusal::NoSuchPath | Refusal::Failed | Refusal::Away => SentRefusal::Failed,
     }
 }
 

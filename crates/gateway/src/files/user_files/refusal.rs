@@ -13,8 +13,10 @@ pub enum Refusal {
     TooLarge(String),
     /// There is no room.
     Full(String),
-    /// The API has no such method.
-    NotAllowed(&'static str),
+    /// The API has no such method on this path: the message, and the methods of the path.
+    NotAllowed(&'static str, &'static str),
+    /// The API has no such path.
+    NoSuchPath,
     /// The disk did not take it.
     Failed,
     /// The registry that keeps files gives no answer.

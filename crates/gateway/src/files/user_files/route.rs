@@ -24,12 +24,25 @@ pub enum FilesCall {
     ContainerFile(String, String),
     ContainerFileContent(String, String),
     DeleteContainerFile(String, String),
-    /// A path of the API with a method that it does not have.
-    NotAllowed,
+    /// A path of the API with a method that it does not have: its methods.
+    NotAllowed(&'static str),
+    /// A path that the API does not have.
+    Unknown,
 }
 
 /// The word in `anthropic-beta` that asks for the older shapes.
 const BETA: &str = "files-api-2025-04-14";
+
+/// Segments that no base path of an API has, beside a version: the files behind them are those of one object.
+const NO_BASE: [&str; 5] = ["assistants", "models", "namespaces", "threads", "vector_stores"];
+
+/// Whether an API may begin behind these segments: at a base path, with or without `v1`.
+fn is_base(before: &[&str]) -> bool {
+    before.last() == Some(&"v1")
+        || !before
+            .iter()
+            .any(|segment| segment.starts_with("v1") || NO_BASE.contains(segment))
+}
 
 /// The call that a request makes; `None`: it is the provider's. Knack's ids are served here always; uploads, lists and new
 /// containers only if they are `kept_here`, and not those of Google's API: its clients upload by paths that are the provider's
@@ -57,13 +70,16 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
         (word, None) => {
             // Google has no containers.
             let is_google = || word == Some("files") && Api::of_request(uri, headers) == Api::Gemini;
-            kept_here && matches!(before.last(), None | Some(&"v1")) && !is_google()
+            kept_here && is_base(before) && !is_google()
         }
     };
     if !is_own {
         return None;
     }
     let dialect = Dialect::of(headers, BETA);
+    // What a HEAD asks for is that of a GET; the server sends no body.
+    let get = Method::GET;
+    let method = if *method == Method::HEAD { &get } else { method };
     let text = |text: &&str| (*text).to_owned();
     let call = if segments.get(at).copied() == Some("files") {
         match (method.as_str(), rest) {
@@ -72,7 +88,10 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
             ("GET", [id]) => FilesCall::File(text(id)),
             ("DELETE", [id]) => FilesCall::DeleteFile(text(id)),
             ("GET", [id, "content"]) => FilesCall::Content(text(id)),
-            _ => FilesCall::NotAllowed,
+            (_, []) => FilesCall::NotAllowed("GET, HEAD, POST"),
+            (_, [_]) => FilesCall::NotAllowed("DELETE, GET, HEAD"),
+            (_, [_, "content"]) => FilesCall::NotAllowed("GET, HEAD"),
+            _ => FilesCall::Unknown,
         }
     } else {
         match (method.as_str(), rest) {
@@ -85,7 +104,10 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
             ("GET", [id, "files", file]) => FilesCall::ContainerFile(text(id), text(file)),
             ("GET", [id, "files", file, "content"]) => FilesCall::ContainerFileContent(text(id), text(file)),
             ("DELETE", [id, "files", file]) => FilesCall::DeleteContainerFile(text(id), text(file)),
-            _ => FilesCall::NotAllowed,
+            (_, [] | [_, "files"]) => FilesCall::NotAllowed("GET, HEAD, POST"),
+            (_, [_] | [_, "files", _]) => FilesCall::NotAllowed("DELETE, GET, HEAD"),
+            (_, [_, "files", _, "content"]) => FilesCall::NotAllowed("GET, HEAD"),
+            _ => FilesCall::Unknown,
         }
     };
     Some((dialect, call))
@@ -133,7 +155,7 @@ mod tests {
             ("GET", "/gw/v1/files", None, Some(FilesCall::Files)),
             ("GET", "/containers/v1/files", None, Some(FilesCall::Files)),
             ("GET", "/files/v1/containers", None, Some(FilesCall::Containers)),
-            ("PUT", "/v1/files", None, Some(FilesCall::NotAllowed)),
+            ("PUT", "/v1/files", None, Some(FilesCall::NotAllowed("GET, HEAD, POST"))),
             (
                 "GET",
                 "/v1/files/file_knack_a",
@@ -155,8 +177,8 @@ mod tests {
             (
                 "GET",
                 "/v1/files/file_knack_a/x",
-                Some(FilesCall::NotAllowed),
-                Some(FilesCall::NotAllowed),
+                Some(FilesCall::Unknown),
+                Some(FilesCall::Unknown),
             ),
             ("GET", "/v1/files/file-1", None, None),
             ("DELETE", "/v1/files/file_01", None, None),
@@ -173,7 +195,12 @@ mod tests {
                 None,
                 Some(FilesCall::Container(one())),
             ),
-            ("POST", "/v1/containers/cntr_knack_a", None, Some(FilesCall::NotAllowed)),
+            (
+                "POST",
+                "/v1/containers/cntr_knack_a",
+                None,
+                Some(FilesCall::NotAllowed("DELETE, GET, HEAD")),
+            ),
             (
                 "DELETE",
                 "/v1/containers/cntr_knack_a",
@@ -207,6 +234,23 @@ mod tests {
         ] {
             assert_eq!(found(method, path, false), without, "{method} {path} without");
             assert_eq!(found(method, path, true), with, "{method} {path} with");
+        }
+    }
+
+    #[test]
+    fn a_base_path_needs_no_v1_and_head_is_get() {
+        for (method, path, expected) in [
+            ("HEAD", "/v1/files", Some(FilesCall::Files)),
+            // A base path without `v1`.
+            ("POST", "/gw/files", Some(FilesCall::Upload)),
+            ("GET", "/gw/containers", Some(FilesCall::Containers)),
+            ("GET", "/gw/containers/cntr_1/files", None),
+            ("GET", "/gw/vector_stores/vs_1/files", None),
+            ("GET", "/v1/vector_stores/vs_1/files", None),
+            ("GET", "/gw/models/files", None),
+            ("GET", "/gw/v1beta/files", None),
+        ] {
+            assert_eq!(found(method, path, true), expected, "{method} {path}");
         }
     }
 }

@@ -82,7 +82,10 @@ impl FilesRequest<'_> {
                 Ok(shapes::content(&file.info.mime, bytes, held))
             }
             FilesCall::DeleteFile(id) => self.delete(&id).await,
-            FilesCall::NotAllowed => Err(Refusal::NotAllowed("This path does not support this method.")),
+            FilesCall::NotAllowed(methods) => {
+                Err(Refusal::NotAllowed("This path does not support this method.", methods))
+            }
+            FilesCall::Unknown => Err(Refusal::NoSuchPath),
             call => match &self.gateway.user_files {
                 Some(store) => match call {
                     FilesCall::Upload => self.upload(store).await,
@@ -110,7 +113,7 @@ impl FilesRequest<'_> {
         }
         if gateway.replicas.is_some() {
             gateway.own_file(&self.who, id).await?;
-            return Err(Refusal::NotAllowed(NO_DELETE));
+            return Err(Refusal::NotAllowed(NO_DELETE, "GET, HEAD"));
         }
         let made = made.ok_or_else(|| Refusal::Missing("File", id.to_owned()))?;
         gateway.files.delete(&bucket, id);

@@ -134,7 +134,12 @@ pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
     let error = fault_of(refusal);
     let expired = matches!(refusal, Refusal::Expired(_));
     if !expired || dialect == Dialect::OpenAi {
-        return fault(&error, format(dialect));
+        let mut response = fault(&error, format(dialect));
+        if let Refusal::NotAllowed(_, methods) = refusal {
+            let methods = HeaderValue::from_static(methods);
+            response.headers_mut().insert(header::ALLOW, methods);
+        }
+        return response;
     }
     // Anthropic's word for it is in the details of the error.
     let id = request_id();
@@ -180,7 +185,8 @@ pub(super) fn fault_of(refusal: &Refusal) -> Fault {
             507,
             format!("Storage limit reached: {message}. Delete what is no longer needed, or wait until it expires."),
         ),
-        Refusal::NotAllowed(message) => fixed(405, (*message).to_owned()),
+        Refusal::NotAllowed(message, _) => fixed(405, (*message).to_owned()),
+        Refusal::NoSuchPath => fixed(404, "The Files API has no such path.".to_owned()),
         Refusal::Failed => Fault::new(
             500,
             "The file could not be written to disk or read from it; the log has the cause.",
