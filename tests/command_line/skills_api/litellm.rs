@@ -112,11 +112,6 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
         let stranger = named(&served, id, "two").await;
         assert!(stranger.contains("skill_not_found"), "{stranger}");
     }
-    // By the name and the id of the other APIs it is a skill as any other, with the instructions as its text.
-    let by_header = served.chat("the word", "one", &[("x-knack-skills", "bare")]).await;
-    assert!(by_header.contains("\"headed\""), "{by_header}");
-    let (_, shown) = served.call("GET", "/api/v1/skills/bare", &Value::Null, "one").await;
-    assert_eq!(shown["prompt"], "Say plover-2 always.", "{shown}");
     // As beside the id of the other APIs: by the time of its making, a number, or a word.
     for (version, expected) in [
         (record["latest_version"].as_str().unwrap(), "\"read\""),
@@ -142,6 +137,19 @@ async fn a_record_is_created_listed_named_in_requests_and_deleted() {
     let gone = served.call("DELETE", &path, &Value::Null, "one").await;
     assert_eq!(gone, (200, json!({"id": id, "type": "skill_deleted"})));
     assert!(named(&served, id, "one").await.contains("skill_not_found"));
+}
+
+/// By its name and in the other APIs it is a skill as any other, with the instructions as its text.
+#[tokio::test]
+async fn a_record_without_files_is_a_skill_of_every_api() {
+    let served = Served::start(SCRIPT, &[]).await;
+    let fields = [("display_title", "Bare"), ("instructions", "Say plover-2 always.")];
+    let (status, bare) = served.send_form(RECORDS, form(&fields, None), "one").await;
+    assert_eq!(status, 200, "{bare}");
+    let by_header = served.chat("the word", "one", &[("x-knack-skills", "bare")]).await;
+    assert!(by_header.contains("\"headed\""), "{by_header}");
+    let (_, shown) = served.call("GET", "/api/v1/skills/bare", &Value::Null, "one").await;
+    assert_eq!(shown["prompt"], "Say plover-2 always.", "{shown}");
 }
 
 #[tokio::test]
