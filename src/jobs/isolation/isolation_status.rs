@@ -20,7 +20,7 @@ use crate::status_write::{Writer, condition_of};
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes the condition whenever a result arrives or the runtime changes, until the task ends.
-pub(in crate::jobs) async fn publish(launcher: &Launcher, resolved: &ArcSwap<ResolvedRuntime>) {
+pub(super) async fn publish(launcher: &Launcher, resolved: &ArcSwap<ResolvedRuntime>) {
     let mut changes = launcher.gate.listen();
     while changes.changed().await.is_ok() {
         let (found, resolved) = (launcher.gate.isolation(), resolved.load_full());

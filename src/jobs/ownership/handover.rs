@@ -20,7 +20,7 @@ const AGAIN: Duration = Duration::from_mins(10);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OwnerState {
     /// Now.
-    pub(in crate::jobs) now: Instant,
+    pub(super) now: Instant,
     /// Executions that wait, run, or whose callers get the result at this moment.
     pub(super) in_flight: usize,
     /// Whether as many pods are ready as there should be.
@@ -28,7 +28,7 @@ pub(super) struct OwnerState {
     /// When something was last in flight.
     pub(super) busy_at: Instant,
     /// When the term began.
-    pub(in crate::jobs) begun: Instant,
+    pub(super) begun: Instant,
     /// When this process gave the runtime away before.
     pub(super) given_at: Option<Instant>,
 }
@@ -45,7 +45,7 @@ pub(super) enum HandoverDecision {
 }
 
 /// Decides.
-pub(in crate::jobs) fn decide(peers: &Peers, me: &str, lease: &str, state: &OwnerState) -> HandoverDecision {
+pub(super) fn decide(peers: &Peers, me: &str, lease: &str, state: &OwnerState) -> HandoverDecision {
     if state.in_flight > 0 {
         return HandoverDecision::Keep;
     }

@@ -16,18 +16,18 @@ use crate::jobs::settings::{JobClients, JobSettings};
 
 /// See the module.
 pub(super) struct TermServices {
-    pub(in crate::jobs) launcher: Launcher,
-    pub(in crate::jobs) records: Arc<Records>,
-    pub(in crate::jobs) unwritten: PendingWrites,
+    pub(super) launcher: Launcher,
+    pub(super) records: Arc<Records>,
+    pub(super) unwritten: PendingWrites,
     /// The retention that the runtime had when the term began.
-    pub(in crate::jobs) retention: Duration,
+    pub(super) retention: Duration,
     /// The watch of the pods.
-    pub(in crate::jobs) watch: AbortOnDropHandle<()>,
+    pub(super) watch: AbortOnDropHandle<()>,
 }
 
 impl TermServices {
     /// Starts the watch of the pods and waits for the first list.
-    pub(in crate::jobs) async fn start(
+    pub(super) async fn start(
         clients: &JobClients,
         resolved: &ResolvedRuntime,
         settings: &JobSettings,

@@ -6,8 +6,8 @@ use knack_execution::records::Waiter;
 
 /// Keeps a waiter registered for a grace period after its connection drops.
 pub(in crate::jobs) struct WaiterGrace {
-    pub(in crate::jobs) waiter: Option<Waiter>,
-    pub(in crate::jobs) grace: Duration,
+    pub(super) waiter: Option<Waiter>,
+    pub(super) grace: Duration,
 }
 
 impl Drop for WaiterGrace {

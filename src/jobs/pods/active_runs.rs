@@ -26,7 +26,7 @@ pub(super) struct ActiveRuns {
 pub(in crate::jobs) struct ActiveRun(Arc<ActiveRuns>);
 
 impl ActiveRuns {
-    pub(in crate::jobs) fn new() -> Arc<Self> {
+    pub(super) fn new() -> Arc<Self> {
         Arc::new(Self {
             active: AtomicUsize::new(0),
             changed: watch::Sender::new(()),
@@ -45,12 +45,12 @@ impl ActiveRuns {
     }
 
     /// A new listener, which sees all changes from now on.
-    pub(in crate::jobs) fn listen(&self) -> watch::Receiver<()> {
+    pub(super) fn listen(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// Returns when no run has been active for a moment, or patience is over.
-    pub(in crate::jobs) async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         let until = Instant::now() + REFILL_PATIENCE;
         let mut changes = self.listen();
         loop {

@@ -43,7 +43,7 @@ impl std::fmt::Debug for Attachment {
 
 impl Attachment {
     /// Attaches. Errors: the container does not run, or the API server refuses.
-    pub(in crate::jobs) async fn open(api: &Api<Pod>, pod: &str, key: Key) -> kube::Result<Self> {
+    pub(super) async fn open(api: &Api<Pod>, pod: &str, key: Key) -> kube::Result<Self> {
         let parameters = AttachParams::default()
             .container(CONTAINER)
             .stdin(true)
@@ -59,7 +59,7 @@ impl Attachment {
     }
 
     /// Over the streams of a container's stdin and stdout, which end with `guard`.
-    pub(in crate::jobs) fn over(
+    pub(super) fn over(
         stdin: impl AsyncWrite + Send + Unpin + 'static,
         stdout: impl AsyncRead + Send + Unpin + 'static,
         guard: impl Send + Sync + 'static,

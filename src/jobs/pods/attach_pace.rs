@@ -29,7 +29,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The pace for a pod that was bound to its node at `bound`.
-    pub(in crate::jobs) fn new(bound: Instant) -> Self {
+    pub(super) fn new(bound: Instant) -> Self {
         Self {
             bound,
             early: 0,
@@ -39,7 +39,7 @@ impl Pace {
     }
 
     /// When the next try is due.
-    pub(in crate::jobs) fn due(&self, is_running: bool) -> Instant {
+    pub(super) fn due(&self, is_running: bool) -> Instant {
         match (is_running, EARLY_MS.get(self.early), self.last) {
             (true, _, Some(last)) if self.retry > RUNNING_FIRST => last + self.retry,
             (true, _, _) => self.bound,
@@ -49,7 +49,7 @@ impl Pace {
     }
 
     /// A try has failed now.
-    pub(in crate::jobs) fn tried(&mut self, is_running: bool, now: Instant) {
+    pub(super) fn tried(&mut self, is_running: bool, now: Instant) {
         self.last = Some(now);
         if is_running {
             self.retry = (self.retry * 3 / 2).min(RUNNING_LAST);

@@ -18,7 +18,7 @@ pub(super) struct StartFailures {
 }
 
 impl StartFailures {
-    pub(in crate::jobs) const fn of(requester: Requester) -> Self {
+    pub(super) const fn of(requester: Requester) -> Self {
         Self {
             requester,
             seen: None,
@@ -32,7 +32,7 @@ impl StartFailures {
     }
 
     /// The failure of a start that took too long.
-    pub(in crate::jobs) fn timeout(self, bound: Duration) -> ExecutionError {
+    pub(super) fn timeout(self, bound: Duration) -> ExecutionError {
         match self.last {
             Some(found) => found.error(false),
             None => failure(

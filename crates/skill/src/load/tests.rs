@@ -565,13 +565,11 @@ fn a_tool_whose_arguments_name_its_program_is_warned_about_by_name() {
         Profile::Strict,
         SpecOverrides::default(),
     );
-    let found: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
-    assert_eq!(found.len(), 1, "{found:?}");
+    let all: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+    assert_eq!(all.len(), 1, "{all:?}");
     assert!(
-        found[0].contains("tool \"any\"")
-            && found[0].contains("environment values")
-            && found[0].contains("name a file"),
-        "{found:?}"
+        all[0].contains("tool \"any\"") && all[0].contains("environment values") && all[0].contains("name a file"),
+        "{all:?}"
     );
     assert_eq!(loaded.skill.unwrap().tools.len(), 2, "it is served");
 }

@@ -20,11 +20,11 @@ pub use declared::{
 pub use functions::{function_error, function_result};
 pub use refused::refused_by_sandbox;
 pub use results::{
-    CALL_NOT_RUN, CALL_UNRESOLVED, LAST_CALL, LIMIT_REACHED, MAX_RESULT_BYTES, MODEL_CODE_DENIED, NO_LONGER_AVAILABLE, SKILL_CHANGED,
-    above_max_risk, argument_refused, arguments_mismatch, arguments_not_json, code_result, cut, declared_result,
-    file_binary, file_too_large, file_unknown, inputs_missing, inputs_too_long, litellm_result, loaded, missing_module,
-    no_skill, no_tool, not_configured, not_executable, one_program, open_command_denied, open_command_with_grants,
-    seen_result, shown_stderr, too_many_calls, unknown_tool, uploaded_input,
+    CALL_NOT_RUN, CALL_UNRESOLVED, LAST_CALL, LIMIT_REACHED, MAX_RESULT_BYTES, MODEL_CODE_DENIED, NO_LONGER_AVAILABLE,
+    SKILL_CHANGED, above_max_risk, argument_refused, arguments_mismatch, arguments_not_json, code_result, cut,
+    declared_result, file_binary, file_too_large, file_unknown, inputs_missing, inputs_too_long, litellm_result,
+    loaded, missing_module, no_skill, no_tool, not_configured, not_executable, one_program, open_command_denied,
+    open_command_with_grants, seen_result, shown_stderr, too_many_calls, unknown_tool, uploaded_input,
 };
 
 /// Estimates tokens as everywhere in Knack: bytes divided by 4, rounded up.

@@ -27,8 +27,9 @@ impl Drive {
         let lost = self.resend.may_answer_lost && head.status == 400 && self.round == 1;
         let left_out = self.resend.may_leave_out && matches!(head.status, 400 | 422) && self.round == 1;
         // llama.cpp refuses tools with 500.
-        let goes_without =
-            self.resend.edits_without_tools.is_some() && matches!(head.status, 400 | 404 | 422 | 500) && self.round == 1;
+        let goes_without = self.resend.edits_without_tools.is_some()
+            && matches!(head.status, 400 | 404 | 422 | 500)
+            && self.round == 1;
         if good {
             // It has a copy of the hidden turns.
             self.resend.edits_without_tools = None;
