@@ -257,7 +257,7 @@ async fn anothers_record_is_missing_and_bad_input_is_refused_by_its_field() {
         ("GET", format!("{RECORDS}&limit=0"), 400),
         ("GET", format!("{RECORDS}&query=word&top_k=0"), 400),
         ("GET", format!("{RECORDS}&page=x"), 400),
-        ("GET", format!("/v1/skills/{id}/versions"), 405),
+        ("GET", format!("/v1/skills/{id}/versions"), 404),
         ("POST", RECORDS.to_owned(), 400),
     ] {
         let (found, refused) = served.call(method, &path, &Value::Null, "one").await;

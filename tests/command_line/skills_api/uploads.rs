@@ -273,7 +273,7 @@ async fn json_that_nests_without_end_is_refused_by_every_api_that_takes_some() {
 async fn the_apis_of_vendors_take_no_activation_and_any_metadata() {
     let served = Served::start(SCRIPT, &[]).await;
     let zip = |name: &str, members: &str| {
-        let document = format!("---\n{members}\n---\nBODYQ {{{{x}}}}\n");
+        let document = format!("---\n{members}\n---\nSay it.\n");
         let file = SkillFile {
             bytes: document.into_bytes().into(),
             executable: false,
