@@ -1,7 +1,7 @@
 //! One call of a tool, on the way of a model's call.
 
-use ::http::header;
 use ::http::request::Parts;
+use ::http::{StatusCode, header};
 use knack_gateway::Gateway;
 use knack_gateway::files::file_url::file_url;
 use knack_gateway::http_server::request_id::RequestId;
@@ -32,6 +32,8 @@ pub(crate) async fn call_tool(
         request_id: RequestId::find(&parts.extensions),
         format: MCP,
         history: gateway.history.clone(),
+        // The result of a tool is no error of HTTP.
+        refused: StatusCode::OK.as_u16(),
         identity: None,
     };
     let arguments = serde_json::Value::Object(params.arguments.unwrap_or_default()).to_string();

@@ -292,6 +292,31 @@ async fn a_run_that_a_program_asks_for_is_refused_by_what_is_wrong_and_repeated_
     assert_eq!(list(&served, "", "one").await["total"], 2, "it ran once");
 }
 
+#[tokio::test]
+async fn a_refused_run_has_the_status_of_its_answer_on_the_console() {
+    let mut served = started().await;
+    let said = async |served: &mut Served| loop {
+        let line = served.program.line().await;
+        if line.contains("omniroute") {
+            return line;
+        }
+    };
+    let (status, refused) = run(&served, json!({"skillName": "upside", "input": {}})).await;
+    assert_eq!(status, 400, "{refused}");
+    let line = said(&mut served).await;
+    assert!(
+        line.starts_with("400 omniroute ") && line.contains("| nothing was run: the answer says why |"),
+        "{line}"
+    );
+    // A run that fails is one.
+    assert_eq!(run(&served, upside("fail")).await.0, 200);
+    let line = said(&mut served).await;
+    assert!(
+        line.starts_with("200 omniroute ") && !line.contains("nothing was run"),
+        "{line}"
+    );
+}
+
 /// Models know what shares its name as `namespace/name`: versions that are not the default, and uploads beside a file.
 #[tokio::test]
 async fn what_shares_its_name_runs_as_well() {

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use http::StatusCode;
 use http::request::Parts;
 use knack_registry::{AdHocRun, OnProgress, Progress, RunRefusal, Runs};
 use knack_skill::plan::{Action, Plan, plan_of_all};
@@ -103,6 +104,7 @@ impl Runs for AdHocRuns<'_> {
             request_id: RequestId::find(&self.parts.extensions),
             format: "omniroute",
             history: Some(Arc::clone(&keeper) as Arc<_>),
+            refused: StatusCode::BAD_REQUEST.as_u16(),
             identity: Some(DirectIdentity {
                 request: run.identity.request,
                 begun: Duration::from_micros(u64::try_from(run.identity.begun).unwrap_or_default()),

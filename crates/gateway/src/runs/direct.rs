@@ -20,6 +20,9 @@ use crate::state::Gateway;
 use crate::telemetry::log::RequestLog;
 use crate::telemetry::trace::CallTrace;
 
+/// The note of a call that is refused before anything runs.
+const REFUSED: &str = "nothing was run: the answer says why";
+
 /// The caller, and its catalog.
 #[derive(Debug)]
 pub struct Direct<'a> {
@@ -41,6 +44,8 @@ pub struct Direct<'a> {
     pub format: &'static str,
     /// Where runs are noted.
     pub history: Option<Arc<dyn RunHistory>>,
+    /// The status of an answer that refuses the call before anything runs.
+    pub refused: u16,
     /// Which run it is; `None`: that of this request.
     pub identity: Option<DirectIdentity>,
 }
@@ -103,6 +108,11 @@ impl Direct<'_> {
         let outcome = runner.run(call, files_id.clone(), cancel, trace).await;
         if !report.cancel.is_cancelled() {
             report.log.status = 200;
+            if outcome.is_error && !report.runner.has_run() {
+                report.log.status = self.refused;
+                // Its text may repeat arguments, which are not logged.
+                report.log.notes.push(REFUSED.to_owned());
+            }
             report
                 .log
                 .timeline

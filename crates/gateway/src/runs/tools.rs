@@ -362,6 +362,11 @@ impl ToolRunner {
         (outcome, generated.collect())
     }
 
+    /// Whether a run has ended that the log does not have yet, also one that did not start.
+    pub(crate) fn has_run(&self) -> bool {
+        !self.lock().executions.is_empty()
+    }
+
     /// Says why the runs that are dropped from now on end.
     pub(crate) fn end_early(&self, why: EarlyEnd) {
         self.lock().early.set(why);
