@@ -91,6 +91,39 @@ pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
         .map(|(form, line)| format!("{form} is not allowed (line {line} of the frontmatter)"))
 }
 
+/// Keys of Knack that the specification does not have and that nothing reads under `metadata`: a skill would lose what they say
+/// without a word.
+const LOST_UNDER_METADATA: [(&[&str], &str); 3] = [
+    (
+        &["packages"],
+        "write packages of Python into requirements.txt beside SKILL.md, those of Node into package.json and package-lock.json",
+    ),
+    (
+        &["activation", "mode", "enabled"],
+        "leave activation, mode and enabled out: the operator sets a mode, by a pin of the SkillRuntime",
+    ),
+    (
+        &["tools", "tool_env", "inputs", "timeout_ms", "model"],
+        "leave tools, tool_env, inputs, timeout_ms and model out, or serve the skill from its folder or by a Skill manifest",
+    ),
+];
+
+/// What to do about keys that the specification does not know.
+fn cure(unexpected: &[&str]) -> String {
+    let has = |keys: &[&str]| keys.iter().any(|key| unexpected.contains(key));
+    let of_knack = LOST_UNDER_METADATA.iter().filter(|(keys, _)| has(keys));
+    let mut cures: Vec<String> = of_knack.map(|(_, cure)| (*cure).to_owned()).collect();
+    let is_lost = |key: &&&str| LOST_UNDER_METADATA.iter().any(|(keys, _)| keys.contains(*key));
+    let others: Vec<&str> = unexpected.iter().filter(|key| !is_lost(key)).copied().collect();
+    if others.len() == unexpected.len() {
+        cures.push("move them under metadata".to_owned());
+    } else if !others.is_empty() {
+        cures.push(format!("move {} under metadata", others.join(", ")));
+    }
+    cures.push(format!("known are {}", KNOWN_KEYS.join(", ")));
+    cures.join("; ")
+}
+
 /// Everything that the reference validator refuses in a parsed frontmatter. `directory` is the folder's name.
 pub fn validate(metadata: &Map<String, Value>, directory: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -101,7 +134,7 @@ pub fn validate(metadata: &Map<String, Value>, directory: &str) -> Vec<Finding> 
         .collect();
     if !unexpected.is_empty() {
         let message = format!("unexpected fields: {}", unexpected.join(", "));
-        let help = format!("move them under metadata; known are {}", KNOWN_KEYS.join(", "));
+        let help = cure(&unexpected);
         findings.push(Finding::refused(
             ProblemKind::UnexpectedFields,
             unexpected[0],
@@ -293,6 +326,21 @@ mod tests {
                 .map(|finding| finding.kind)
                 .collect();
             assert_eq!(found, kinds, "{chars} {end:?}");
+        }
+    }
+
+    #[test]
+    fn the_cure_for_an_unknown_key_keeps_what_it_says() {
+        let known = "known are name, description, license, compatibility, allowed-tools, metadata";
+        for (unexpected, cure_of_keys) in [
+            (&["author"][..], "move them under metadata".to_owned()),
+            (&["packages"], LOST_UNDER_METADATA[0].1.to_owned()),
+            (
+                &["author", "mode", "tags"],
+                format!("{}; move author, tags under metadata", LOST_UNDER_METADATA[1].1),
+            ),
+        ] {
+            assert_eq!(cure(unexpected), format!("{cure_of_keys}; {known}"));
         }
     }
 
