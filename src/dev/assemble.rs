@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use knack_gateway::catalog::{
     self, LastGood, RuntimeSettings, Selected, SkillSource, Snapshot, SourceReport, UnreadSources, has_failed,
+    last_good_report,
 };
 use knack_packages::given::forbidden;
 use knack_packages::{Rules, stated};
@@ -13,12 +14,20 @@ use knack_skill::problem::Profile;
 
 use super::duplicates::{place_of_first, repeated};
 use super::find_sources::DiscoveredSources;
+use super::lost_manifests::lost_ones;
+use super::new_revisions::{NewRevisions, Verdict};
 use super::notes::notes;
 use super::runtime::{self, package_rules, version_refused};
 
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -> Snapshot {
     let mut reports = std::mem::take(&mut found.reports);
+    let lost = std::mem::take(&mut found.lost);
+    found.failed.extend(lost.iter().map(|report| report.origin.clone()));
+    let broken = broken_runtime(&found, last).map(|(_, origin)| origin);
+    let is_here = |id: &SkillRef| found.skills.iter().any(|source| source.id == *id);
+    let gave = |origin: &str| broken == Some(origin) || last.of_origin(origin).any(|id| !is_here(id));
+    reports.extend(lost_ones(lost, gave));
     let (mut settings, runtime_origin) = choose_runtime(&found, last, &mut reports);
     // The settings that were served last have them already: once more is the same.
     if let ConfigValues::Here(values) = &mut settings.config {
@@ -35,6 +44,7 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     let again = repeated(&found.skills, |source| &source.id);
     let mut sources: Vec<&SkillSource> = Vec::new();
     let mut held: Vec<&SkillRef> = Vec::new();
+    let mut new_revisions = NewRevisions::of(found.flags.ready.clone());
     for (place, source) in found.skills.iter().enumerate() {
         if let Some(first) = again.get(&place) {
             let text = format!(
@@ -46,11 +56,17 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
             reports.push(SourceReport::error(source.origin.clone(), text));
             continue;
         }
-        match verdict(&settings, &rules, source, last) {
+        match verdict(&settings, &rules, source, last, &mut new_revisions) {
             Verdict::Served => sources.push(source),
             Verdict::LastServed(why) => {
                 let text = format!("skill {}: {why}", source.id.name);
                 reports.push(SourceReport::error(source.origin.clone(), text));
+                reports.push(last_good_report(&source.origin, &source.id));
+                held.push(&source.id);
+            }
+            Verdict::Waits(why) => {
+                let text = format!("skill {}: {why}", source.id.name);
+                reports.push(SourceReport::warning(source.origin.clone(), text));
                 held.push(&source.id);
             }
             Verdict::NotServed(reason) => {
@@ -63,6 +79,7 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
             }
         }
     }
+    new_revisions.install();
     let selected = Selected {
         sources: &sources,
         names: &BTreeMap::new(),
@@ -79,17 +96,13 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     snapshot
 }
 
-/// Which revision of a source is served.
-enum Verdict {
-    /// The source as it is.
-    Served,
-    /// The revision that was served last, and why.
-    LastServed(String),
-    /// Nothing, and why.
-    NotServed(String),
-}
-
-fn verdict(settings: &RuntimeSettings, rules: &Rules, source: &SkillSource, last: &LastGood) -> Verdict {
+fn verdict(
+    settings: &RuntimeSettings,
+    rules: &Rules,
+    source: &SkillSource,
+    last: &LastGood,
+    new_revisions: &mut NewRevisions,
+) -> Verdict {
     if let Err(reason) = runtime::accepts(settings, source) {
         return Verdict::NotServed(reason);
     }
@@ -111,7 +124,7 @@ fn verdict(settings: &RuntimeSettings, rules: &Rules, source: &SkillSource, last
             not_allowed(rules, &skill.files, skill.requirements.as_ref()).is_none()
         });
     }
-    packages_refused_now(source, last).map_or(Verdict::Served, Verdict::LastServed)
+    new_revisions.verdict(source, last)
 }
 
 /// Why a skill may not have the packages that it declares, by `spec.packages.allowed` of the runtime. What breaks another rule is
@@ -136,16 +149,6 @@ fn other_version(settings: &RuntimeSettings, source: &SkillSource, last: &LastGo
         (None, None) => return None,
     };
     version_refused(settings, &source.id, version)
-}
-
-/// Why a skill cannot have the packages that it declares now, if the revision that was served last could: that one goes
-/// on. A skill that never could is served, and its code is not run.
-fn packages_refused_now(source: &SkillSource, last: &LastGood) -> Option<String> {
-    let declared = stated(&source.files, source.overrides.packages.as_ref());
-    let why = declared.findings.iter().find(|finding| finding.is_error())?;
-    let before = last.skill(&source.id)?;
-    let was_refused = stated(&before.files, before.requirements.as_ref()).is_refused();
-    (!was_refused).then(|| why.to_string())
 }
 
 /// The settings to serve, with the file that they are from.

@@ -15,6 +15,7 @@ use super::archives::{archive_stem, archived_skills, is_archive};
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
 use super::folder::read_folder;
+use super::lost_manifests::lost;
 use super::runtime::{self, AskedSandbox};
 use super::search_progress::{SEARCH_MAX_DEPTH, Searched, is_recording};
 use super::search_settings::{Search, SourceFlags};
@@ -36,6 +37,8 @@ pub struct DiscoveredSources {
     pub reports: Vec<SourceReport>,
     /// Origins that failed as a whole, so that what they gave before can be kept.
     pub failed: Vec<String>,
+    /// Files that have no object now, or a broken one, and why: an error where they gave something before.
+    pub(super) lost: Vec<SourceReport>,
     /// Errors of sources that a user named: they cannot be read, or a part that may be a SkillRuntime cannot.
     pub named_failed: Vec<SourceReport>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
@@ -214,7 +217,7 @@ impl DiscoveredSources {
     }
 
     /// A file of YAML or JSON that was found by searching counts only if it mentions knack.dev: it may belong to another tool.
-    /// One that cannot be parsed any more is not Knack's to report, but what it gave before stays (`failed`).
+    /// One that cannot be parsed any more is not Knack's to report unless it gave something before, which stays (`lost`).
     fn searched_file(&mut self, path: &Path) {
         if !self.searched.takes(path) {
             return;
@@ -223,9 +226,13 @@ impl DiscoveredSources {
             Ok(text) if text.contains(KEY_PREFIX) => self.manifest_file(path, FileOrigin::BySearch),
             // Large files of other tools are not parsed at each search: one that was written to its end has one of these there.
             Ok(text) if has_extension(path, &["json"]) && text.trim_end().ends_with(['}', ']']) => {}
-            Ok(text) if serde_saphyr::from_str::<serde_json::Value>(&text).is_ok() => {}
-            Ok(_) | Err(_) => self.failed.push(path.display().to_string()),
+            Ok(text) => self.lose(path.display().to_string(), lost(&text)),
+            Err(text) => self.lose(path.display().to_string(), Some(text)),
         }
+    }
+
+    fn lose(&mut self, origin: String, why: Option<String>) {
+        self.lost.extend(why.map(|why| SourceReport::error(origin, why)));
     }
 
     fn skill_folder(&mut self, search: &Search, directory: &Path) {
@@ -276,8 +283,11 @@ impl DiscoveredSources {
         if is_other_file {
             return match named {
                 FileOrigin::ByUser => self.fail_named(origin.to_owned(), PathProblem::NotFolder.to_string()),
-                FileOrigin::BySearch => self.failed.push(origin.to_owned()),
+                FileOrigin::BySearch => self.lose(origin.to_owned(), lost(text)),
             };
+        }
+        if parsed.is_empty() {
+            self.lose(origin.to_owned(), lost(text));
         }
         let maps = ConfigMaps::of(parsed.iter().filter_map(|result| match result {
             Ok(Manifest::ConfigMap(map)) => Some(&**map),

@@ -11,6 +11,8 @@ mod find_sources;
 mod folder;
 mod history;
 mod local;
+mod lost_manifests;
+mod new_revisions;
 mod notes;
 mod offered;
 mod printing;
@@ -50,6 +52,7 @@ pub use watch::WatchGuard;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use knack_packages::given::applied;
 use knack_packages::{Declaration, Rules, declare};
 use knack_registry::HistorySettings;
@@ -114,7 +117,7 @@ pub struct DevArgs {
     /// Do not run code on this machine; calls that need it are answered with an error that says what to do
     #[arg(long)]
     no_local_executor: bool,
-    /// Write the bodies of every request, before and after the gateway, to this folder
+    /// Write the bodies of every model request, before and after the gateway, to this folder
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
     /// Folder for generated files [default: knack/files below $XDG_STATE_HOME or ~/.local/state]
@@ -122,7 +125,7 @@ pub struct DevArgs {
     files_dir: Option<PathBuf>,
     /// Keep what clients upload by the Files APIs (Anthropic, OpenAI), and OpenAI's containers, in this process instead of at
     /// the provider; they are inputs of runs. With --registry they are kept in its folder over a restart
-    #[arg(long, env = "KNACK_FILES")]
+    #[arg(long, env = "KNACK_FILES", value_parser = BoolishValueParser::new())]
     files: bool,
     /// Serve the Skills APIs (Anthropic, OpenAI, Agent Flow, OmniRoute, LiteLLM) and keep uploaded skills in this folder
     #[arg(long, value_name = "DIR", env = "KNACK_REGISTRY")]
@@ -192,6 +195,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let tracer = Tracer::from_env("knack-dev", &roots).map_err(anyhow::Error::msg)?;
     let (changed, changes) = tokio::sync::watch::channel(0);
     let judged = Arc::new(ReadySkills::new(packages.clone(), changed));
+    let search = search.installed_by(Arc::clone(&judged));
     let (catalog, _watching) = watch(&search, &capabilities, &metrics, Arc::clone(&judged)).await?;
     let uploads = uploads(&args, &search, judged, &roots)?;
     let _building = packages.map(|packages| packages.follow(changes));

@@ -8,6 +8,7 @@ use knack_skill::config::SkillConfig;
 use knack_skill::model::{SkillRef, UPLOADS};
 
 use super::file_changes::FileChanges;
+use super::ready_skills::ReadySkills;
 use super::start_settings::StartSettings;
 
 /// Where skills and runtimes are searched, and where never.
@@ -36,6 +37,8 @@ pub(super) struct SourceFlags {
     pub(super) granted: Option<Vec<EnvFlag>>,
     /// What was read of the runtime at the start, where its changes are reported.
     pub(super) at_start: Option<Arc<StartSettings>>,
+    /// The skills whose packages are installed, where code is run.
+    pub(super) ready: Option<Arc<ReadySkills>>,
 }
 
 /// A flag that gives something to a skill.
@@ -137,6 +140,13 @@ impl Search {
     #[must_use]
     pub(super) fn started_with(mut self, at_start: StartSettings) -> Self {
         self.flags.at_start = Some(Arc::new(at_start));
+        self
+    }
+
+    /// Has packages of new revisions installed before these are served.
+    #[must_use]
+    pub(super) fn installed_by(mut self, ready: Arc<ReadySkills>) -> Self {
+        self.flags.ready = Some(ready);
         self
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use knack_gateway::catalog::{LastGood, LiveCatalog, Snapshot, SourceReport};
 use knack_skill::catalog::Node;
 use rustix::pipe::PipeFlags;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::assemble::assemble;
 use super::file_changes::{FileChanges, WatchedFiles};
@@ -23,6 +24,8 @@ pub struct WatchGuard {
     /// Ends the thread that waits for changes.
     _stop: OwnedFd,
     task: tokio::task::JoinHandle<()>,
+    /// Reads the files again when packages that a new revision waits for are there, or cannot be had.
+    _installed: Option<AbortOnDropHandle<()>>,
 }
 
 impl Drop for WatchGuard {
@@ -40,6 +43,8 @@ pub async fn watch(
     let changes = Arc::new(FileChanges::of(&search.paths)?);
     let search = search.watched_by(Arc::clone(&changes));
     let (wake, mut woken) = tokio::sync::mpsc::channel::<()>(1);
+    let ready = search.flags.ready.clone();
+    let installed = ready.and_then(|ready| ready.on_installed(wake.clone()));
     let (snapshot, mut last) = read(search.clone(), node, LastGood::default())
         .await
         .map_err(|report| io::Error::other(report.text))?;
@@ -85,7 +90,12 @@ pub async fn watch(
             follower.changes_read(seen);
         }
     });
-    Ok((live, WatchGuard { _stop: stop, task }))
+    let guard = WatchGuard {
+        _stop: stop,
+        task,
+        _installed: installed,
+    };
+    Ok((live, guard))
 }
 
 /// Reads the files outside the async runtime. What changes in the meantime is in the queue.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use knack_execution::environments::{EnvironmentState, Environments};
 use knack_execution::interpreter::CodeUser;
 use knack_packages::given::applied;
-use knack_packages::{Declaration, Rules, declare};
+use knack_packages::{Declaration, Rules, State, declare};
 use knack_skill::model::Skill;
 use knack_trust::Roots;
 use tokio::sync::{OnceCell, watch};
@@ -33,8 +33,30 @@ pub struct Packages {
     log: LogLine,
     rules: Rules,
     roots: Roots,
-    /// Skills that were judged, by what their environment depends on; `None` once their environment is settled.
-    known: Mutex<BTreeMap<String, Option<Arc<SkillPackages>>>>,
+    /// Skills that were judged, by what their environment depends on.
+    known: Mutex<BTreeMap<String, Known>>,
+    /// How many environments were settled.
+    settled: watch::Sender<u64>,
+}
+
+/// The environment of a skill that was judged.
+#[derive(Debug)]
+enum Known {
+    /// It is to be made.
+    Wanted(Arc<SkillPackages>),
+    /// Runs get it, or need none.
+    Ready,
+    /// It cannot be made.
+    Failed(State),
+}
+
+/// What a skill lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// Its packages are being installed.
+    Installing,
+    /// They cannot be had.
+    Failed(State),
 }
 
 /// A skill whose environment is to be made.
@@ -54,6 +76,7 @@ impl Packages {
             rules,
             roots,
             known: Mutex::default(),
+            settled: watch::Sender::new(0),
         })
     }
 
@@ -65,26 +88,47 @@ impl Packages {
         known.retain(|id, _| ids.contains(id));
         self.environments.keep(&ids);
         for skill in skills {
-            let id = skill.environment_id();
-            if known.contains_key(&id) {
-                continue;
-            }
+            self.judged(&mut known, skill);
+        }
+    }
+
+    /// The environment of a skill, which is to be made if it was not judged yet.
+    fn judged<'k>(&self, known: &'k mut BTreeMap<String, Known>, skill: &Skill) -> &'k Known {
+        known.entry(skill.environment_id()).or_insert_with_key(|id| {
             let declared = applied(&self.rules, declare(&skill.files, skill.requirements.as_ref()));
             // What is refused may be all that the skill has: a lock alone that cannot be used.
-            let is_wanted = declared.wants_environment() || declared.is_refused();
-            let wanted = is_wanted.then(|| {
-                let why = format!(
-                    "the packages of skill \"{}\" are being installed; try again in a minute",
-                    skill.id.name
-                );
-                self.environments.set(&id, EnvironmentState::Refused(why));
-                Arc::new(SkillPackages {
-                    name: skill.id.name.clone(),
-                    declared,
-                })
-            });
-            known.insert(id, wanted);
+            if !declared.wants_environment() && !declared.is_refused() {
+                return Known::Ready;
+            }
+            let why = format!(
+                "the packages of skill \"{}\" are being installed; try again in a minute",
+                skill.id.name
+            );
+            self.environments.set(id, EnvironmentState::Refused(why));
+            Known::Wanted(Arc::new(SkillPackages {
+                name: skill.id.name.clone(),
+                declared,
+            }))
+        })
+    }
+
+    /// What a new revision of a skill lacks, where runs of the one that is served have their packages; where they have not, nothing is
+    /// lost by the new one.
+    pub fn lack(&self, new: &Skill, served: &Skill) -> Option<Lack> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(known.get(&served.environment_id()), Some(Known::Ready)) {
+            return None;
         }
+        match self.judged(&mut known, new) {
+            Known::Wanted(_) => Some(Lack::Installing),
+            Known::Ready => None,
+            Known::Failed(state) => Some(Lack::Failed(*state)),
+        }
+    }
+
+    /// Changes whenever an environment is there, or cannot be made.
+    pub fn settled(&self) -> watch::Receiver<u64> {
+        self.settled.subscribe()
     }
 
     /// Builds what is set and not settled whenever the watched number changes, one after the other.
@@ -104,9 +148,10 @@ impl Packages {
 
     fn next(&self) -> Option<(String, Arc<SkillPackages>)> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known
-            .iter()
-            .find_map(|(id, wanted)| Some((id.clone(), Arc::clone(wanted.as_ref()?))))
+        known.iter().find_map(|(id, known)| match known {
+            Known::Wanted(wanted) => Some((id.clone(), Arc::clone(wanted))),
+            Known::Ready | Known::Failed(_) => None,
+        })
     }
 
     /// Makes the environment of one skill before it is run, and forgets every other skill. Errors: the skill declares packages,
@@ -128,7 +173,7 @@ impl Packages {
         let Some(place) = known.get_mut(id) else {
             return Ok(());
         };
-        *place = None;
+        *place = Known::Ready;
         let outcome = match built {
             Ok(built) => {
                 (self.log)(&format!("packages of {name}: {}", ready(&built, begun.elapsed())));
@@ -150,10 +195,12 @@ impl Packages {
                     error.state
                 );
                 self.environments.set(id, EnvironmentState::Refused(why));
+                *place = Known::Failed(error.state);
                 Err(error)
             }
         };
         drop(known);
+        self.settled.send_modify(|number| *number += 1);
         outcome
     }
 

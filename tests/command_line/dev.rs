@@ -120,6 +120,19 @@ async fn a_named_file_that_may_hold_a_runtime_and_cannot_be_read_is_refused() {
     assert!(told.contains("error: skill.yaml: ") && told.contains("sauce"), "{told}");
 }
 
+/// As one that an editor has emptied before it writes.
+#[tokio::test]
+async fn an_emptied_manifest_keeps_its_skill() {
+    let manifest = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: kept}\nspec:\n  source: {inline: {files: {SKILL.md: \
+                    \"---\\nname: kept\\ndescription: d\\nactivation: Always\\n---\\nx\\n\"}}}\n";
+    let arguments = ["--upstream", "mock", "--no-local-executor"];
+    let mut program = Program::start(folder(&[("skills/m.yaml", manifest)]), &arguments, &[]).await;
+    std::fs::write(program.path("skills/m.yaml"), "").unwrap();
+    while !program.line().await.contains("m.yaml: it has no object; ") {}
+    program.post("/v1/chat/completions", &hello(), &[]).await;
+    while !program.line().await.contains("skills: kept (always)") {}
+}
+
 /// The command of the pages that are read first, as it stands there.
 #[tokio::test]
 async fn the_command_of_the_pages_serves_the_examples() {

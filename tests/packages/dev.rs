@@ -153,6 +153,68 @@ async fn a_declaration_that_is_refused_leaves_the_last_good_revision_in_service(
     program.stop().await;
 }
 
+/// Of what the turns of [`SCRIPT`] do not ask.
+const OTHER_TURN: &str = r#"
+  - user: other
+    rounds:
+      - reply:
+          calls:
+            - tool: run_code
+              arguments: {skill: with, code: "import other; print('value', other.VALUE)"}
+      - expect: {result: ['value 8']}
+        reply: {text: "other is well"}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packages_of_an_edit_that_cannot_be_had_leave_the_last_good_revision_in_service() {
+    let index = Index::serve(vec![
+        wheel("good", "1.0", "", &[("good.py", "VALUE = 7\n")]),
+        wheel("other", "1.0", "", &[("other.py", "VALUE = 8\n")]),
+    ])
+    .await;
+    let fixture = BuilderFixture::new(&index.url);
+    let script = format!("{}{}", SCRIPT.trim_end(), OTHER_TURN);
+    let folder = folder(&[
+        ("skills/with/SKILL.md", SKILL),
+        ("skills/with/scripts/a.py", "print(1)\n"),
+        ("script.yaml", &script),
+    ]);
+    let mut program = dev(&fixture, &index, folder, &[]).await;
+    says(&mut program, "packages of with: ready (1 package").await;
+    let edit = |program: &Program, packages: &str| {
+        let text = SKILL
+            .replace("[good]", packages)
+            .replace("Run scripts", "Please run scripts");
+        std::fs::write(program.path("skills/with/SKILL.md"), text).unwrap();
+    };
+    for packages in ["[good, none-such]", "[none-such]"] {
+        edit(&program, packages);
+        let mut awaited = vec![
+            "skill with: the packages of its new revision are being installed; the revision before stays in service",
+            "packages of with: PackageNotFound",
+            "skill with: the packages of its new revision are not there (PackageNotFound); the line \"packages of with\" says why",
+            "skill with: the last good revision stays in service until this is fixed",
+        ];
+        while !awaited.is_empty() {
+            let line = program.line().await;
+            awaited.retain(|said| !line.contains(said));
+        }
+        follows_the_script(&program).await;
+    }
+    edit(&program, "[other]");
+    for said in [
+        "are being installed",
+        "packages of with: ready (1 package",
+        "1 skill at revision",
+    ] {
+        while !program.line().await.contains(said) {}
+    }
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "other"}]});
+    let answer = program.post("/v1/chat/completions", &body, &[]).await;
+    assert!(answer.contains("other is well"), "{answer}");
+    program.stop().await;
+}
+
 const MANIFESTS: &str = r#"
 apiVersion: knack.dev/v1alpha1
 kind: SkillRuntime

@@ -137,6 +137,12 @@ impl LastGood {
         self.runtime_origin = origin;
     }
 
+    /// The skills that were served last from a file or folder.
+    pub fn of_origin<'a>(&'a self, origin: &'a str) -> impl Iterator<Item = &'a SkillRef> {
+        let of_it = self.skills.iter().filter(move |(_, kept)| kept.origin == origin);
+        of_it.map(|(id, _)| id)
+    }
+
     /// A skill as it was served last.
     pub fn skill(&self, id: &SkillRef) -> Option<&Arc<Skill>> {
         self.skills.get(id).map(|kept| &kept.skill)
@@ -177,7 +183,7 @@ pub struct UnreadSources<'a> {
     pub origins: &'a [String],
     /// Skills that were found meanwhile, served or not.
     pub found: HashSet<SkillRef>,
-    /// Skills that were found, and of which the revision that was served last goes on.
+    /// Skills that were found, and of which the revision that was served last goes on, for a reason that is reported already.
     pub held: &'a [&'a SkillRef],
 }
 
@@ -345,14 +351,17 @@ fn keep_unread(
 ) {
     for (id, kept) in &last.skills {
         let is_unread = has_failed(&kept.origin, unread.origins) && !unread.found.contains(id);
-        if is_unread || unread.held.contains(&id) {
+        if is_unread {
             reports.push(last_good_report(&kept.origin, id));
+        }
+        if is_unread || unread.held.contains(&id) {
             served.insert(id.clone(), kept.clone());
         }
     }
 }
 
-fn last_good_report(origin: &str, id: &SkillRef) -> SourceReport {
+/// A warning that the last good revision of a skill goes on.
+pub fn last_good_report(origin: &str, id: &SkillRef) -> SourceReport {
     SourceReport::warning(
         origin,
         format!(

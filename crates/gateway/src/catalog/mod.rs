@@ -13,7 +13,7 @@ pub mod remote;
 mod runtime;
 mod source;
 
-pub use assemble::{LastGood, Selected, Snapshot, UnreadSources, assemble, has_failed};
+pub use assemble::{LastGood, Selected, Snapshot, UnreadSources, assemble, has_failed, last_good_report};
 pub use live::{Files, LiveCatalog};
 pub use runtime::RuntimeSettings;
 pub use source::{Fingerprint, ObjectIds, PackageNames, ReportLevel, SkillSource, SourceReport, no_packages};
