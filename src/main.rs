@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
-use knack::cli::Cli;
+use knack::cli::{Cli, without_empty_variables};
 use knack_gateway::command::{forgiving, without_unusable_variables};
 
 fn main() -> ExitCode {
@@ -13,7 +13,8 @@ fn main() -> ExitCode {
         knack::cli::terminal::error("another TLS provider is already installed; please report this");
         return ExitCode::FAILURE;
     }
-    let matches = Cli::command().mut_subcommand("gateway", forgiving).get_matches();
+    let command = Cli::command().mut_subcommand("gateway", forgiving);
+    let matches = without_empty_variables(command).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let _log = match knack_telemetry::begin_log(cli.default_log()) {
         Ok(log) => log,

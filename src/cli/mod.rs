@@ -4,6 +4,7 @@ pub mod controller;
 pub mod crds;
 pub mod diff;
 pub mod doctor;
+mod empty_variables;
 mod explicit_flags;
 pub mod export;
 mod find_sources;
@@ -41,6 +42,7 @@ mod whole_file;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+pub use empty_variables::without_empty_variables;
 use knack_gateway::command as gateway;
 
 use crate::{builds, dev};

@@ -13,14 +13,23 @@ use knack_skill::problem::Profile;
 
 use super::find_sources::find_sources;
 use super::run_args::{RunArgs, RunLimits, refuse_unused, request};
-use super::run_result::{exit_code, print_json, print_outputs, print_text, save};
+use super::run_result::{exit_code, print_json, print_json_error, print_outputs, print_text, save};
 use super::stop::{stop_on_signal, unless_stopped};
 use super::{Output, terminal};
 use crate::dev::{config_values, discover, package_rules, runtime_settings};
 use crate::packages::Packages;
 
-/// Runs once; the exit code is the program's.
+/// Runs once; the exit code is the program's. A document says so, too, if nothing is run.
 pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+    let output = args.output;
+    let ran = run_once(args).await;
+    if let (Err(error), Output::Json) = (&ran, output) {
+        print_json_error(error);
+    }
+    ran
+}
+
+async fn run_once(args: RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(runtime) = args.runtime.clone() {
         return super::run_cluster::run(args, runtime).await;
     }

@@ -49,7 +49,8 @@ pub struct RunArgs {
     /// Where result files are saved
     #[arg(long, value_name = "DIR", default_value = "knack-files")]
     pub(super) files_dir: PathBuf,
-    /// Wall-clock limit, seconds
+    /// Wall-clock limit, seconds; when absent, what the skill asks for (timeout_ms, spec.sandbox.timeoutSeconds) up to the
+    /// runtime's limit, else the runtime's default, 10 unless it sets another
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_SECONDS))]
     timeout: Option<u64>,
     /// Give the skill the value of an environment variable
@@ -249,12 +250,9 @@ pub(super) fn refuse_unused(args: &RunArgs, skill: &Skill, given: &[SkillConfig]
             listed(&declared.collect::<BTreeSet<_>>())
         );
     }
-    let asked: BTreeSet<&str> = skill
-        .tools
-        .iter()
-        .flat_map(|tool| &tool.env)
-        .map(String::as_str)
-        .collect();
+    // Those of the skill (`tool_env`) are for each of its tools.
+    let of_tools = skill.tools.iter().flat_map(|tool| &tool.env);
+    let asked: BTreeSet<&str> = skill.env.iter().chain(of_tools).map(String::as_str).collect();
     let mut granted = args.allow_env.iter().filter_map(|word| word.rsplit_once(':'));
     if let Some((_, unknown)) = granted.find(|(_, variable)| !asked.contains(variable)) {
         bail!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use knack_execution::{ExecutionResult, Exit, FileError};
+use knack_execution::{ExecutionError, ExecutionResult, Exit, FileError};
 use serde_json::{Value, json};
 
 use super::{terminal, whole_file};
@@ -88,6 +88,21 @@ pub(super) fn print_json(result: &ExecutionResult, saved: &SavedFiles) {
     });
     terminal::line(&format!("{document:#}"));
 }
+
+/// That there is no result. The reason is on standard error, too.
+pub(super) fn print_json_error(error: &anyhow::Error) {
+    // Everything but an error of the executor is about what was asked for.
+    let status = error
+        .downcast_ref::<ExecutionError>()
+        .map_or(INVALID, ExecutionError::metric_label);
+    terminal::line(&format!(
+        "{:#}",
+        json!({"status": status, "error": format!("{error:#}")})
+    ));
+}
+
+/// The status of a run that is not started since something in the command line, the skill or this machine is wrong.
+const INVALID: &str = "invalid";
 
 /// A summary of many files has no name.
 fn file_error(error: &FileError) -> Value {

@@ -38,10 +38,13 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
     let paths = args.paths.clone();
     let mut found = tokio::task::spawn_blocking(move || discover(&Search::of(paths))).await?;
     if found.skills.is_empty() && found.reports.is_empty() && found.runtimes.is_empty() {
-        bail!(
-            "no skill found in {}; name a folder with a SKILL.md or a manifest file",
-            list(&args.paths)
-        );
+        let (paths, cure) = (list(&args.paths), "name a folder with a SKILL.md or a manifest file");
+        if args.output == Output::Text {
+            bail!("no skill found in {paths}; {cure}");
+        }
+        found
+            .reports
+            .push(SourceReport::error(paths, format!("no skill found; {cure}")));
     }
     let again = repeated(&found.skills, |skill| &skill.id);
     let (again, named_again): (Vec<usize>, Vec<SourceReport>) = again

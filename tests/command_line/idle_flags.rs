@@ -138,3 +138,59 @@ async fn a_variable_that_a_command_has_no_use_for_is_no_error() {
     let imported = knack(folder(FILES).path(), &["skill", "import", "good"], &[authorities]).await;
     assert!(out(&imported).contains("kind: Skill"), "{}", err(&imported));
 }
+
+#[tokio::test]
+async fn a_value_that_a_skill_asks_for_is_given_to_each_of_its_tools() {
+    let document = "---\nname: sec\ndescription: d\ntool_env: [TOKEN]\ntools:\n  - name: w\n    description: d\n    \
+                    command: [python3, w.py]\n---\nx\n";
+    let tool = "import os\nprint(os.environ['TOKEN'])\n";
+    let files = folder(&[("sec/SKILL.md", document), ("sec/w.py", tool)]);
+    let run = async |granted: &str| {
+        let arguments = ["skill", "run", "sec", "--tool", "w", "--allow-env", granted];
+        knack(files.path(), &arguments, &[("TOKEN", "t-123"), ("OTHER", "o")]).await
+    };
+    let output = run("sec:TOKEN").await;
+    assert_eq!(out(&output), "t-123\n", "{}", err(&output));
+    let refused = err(&run("sec:OTHER").await);
+    assert!(
+        refused.contains("asks for that variable; they ask for TOKEN"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn an_empty_variable_counts_as_absent_and_one_means_yes() {
+    let empty = [
+        "KNACK_UPSTREAM",
+        "KNACK_UPSTREAM_OPENAI",
+        "KNACK_UPSTREAM_KNACK",
+        "KNACK_SANDBOX_CODE_TOOLS",
+        "KNACK_FILES",
+        "KNACK_REGISTRY",
+        "KNACK_RUN_MODEL",
+        "KNACK_CA_FILE",
+        "KNACK_CA_PEM",
+    ];
+    let files = || folder(&[("skills/good/SKILL.md", DOCUMENT)]);
+    let without = ["--no-local-executor"];
+    Program::start(files(), &without, &empty.map(|variable| (variable, ""))).await;
+    let traced = knack(files().path(), &["trace"], &[("KNACK_LISTEN", "")]).await;
+    assert!(!err(&traced).contains("KNACK_LISTEN"), "{}", err(&traced));
+    assert!(!err(&traced).contains("invalid value"), "{}", err(&traced));
+    let listed = knack(files().path(), &["history"], &[("KNACK_REGISTRY", "")]).await;
+    assert!(err(&listed).contains("--registry <DIR>"), "{}", err(&listed));
+    for (value, is_on) in [
+        ("1", true),
+        ("yes", true),
+        ("true", true),
+        ("0", false),
+        ("false", false),
+    ] {
+        let arguments = ["--no-local-executor", "--upstream", "mock", "--registry", "registry"];
+        let program = Program::start(files(), &arguments, &[("KNACK_FILES", value)]).await;
+        let told = program.greeting.join("\n");
+        assert_eq!(told.contains("uploaded files are kept in"), is_on, "{value}: {told}");
+    }
+    let unread = said("dev good --no-local-executor", &[("KNACK_FILES", "maybe")]).await;
+    assert!(unread.contains("--files"), "{unread}");
+}

@@ -206,6 +206,29 @@ async fn validate_of_nothing_says_what_to_name() {
 }
 
 #[tokio::test]
+async fn a_program_gets_a_document_where_nothing_is_judged_or_run() {
+    let folder = folder(&[FILES[0], FILES[1], ("empty/README.txt", "x")]);
+    let as_json = async |arguments: &[&str]| {
+        let arguments = [&["skill"], arguments].concat();
+        let output = knack(folder.path(), &arguments, &[]).await;
+        assert_eq!(output.status.code(), Some(1), "{}", out(&output));
+        json_of(&output)
+    };
+    let message = "no skill found; name a folder with a SKILL.md or a manifest file";
+    let expected =
+        json!({"skills": [], "failed": 1, "reports": [{"level": "error", "origin": "empty", "message": message}]});
+    assert_eq!(as_json(&["validate", "--output", "json", "empty"]).await, expected);
+    for (arguments, said) in [
+        (&["skills/good", "--", "no-such-program"][..], "no-such-program"),
+        (&["skills/good", "--tool", "other"], "this skill declares add"),
+    ] {
+        let document = as_json(&[&["run", "--output", "json"], arguments].concat()).await;
+        assert_eq!(document["status"], "invalid", "{document}");
+        assert!(document["error"].as_str().unwrap().contains(said), "{document}");
+    }
+}
+
+#[tokio::test]
 async fn run_calls_a_tool_gives_its_exit_code_and_saves_its_files() {
     let folder = folder(FILES);
     let tool = [

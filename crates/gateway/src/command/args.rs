@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use knack_hub_api::RuntimeName;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
@@ -92,14 +93,19 @@ pub(super) struct ServeArgs {
     pub(super) provider_keys_dir: Option<PathBuf>,
     /// Let callers do everything that the keys in --provider-keys-dir permit (files, batches, stored answers of all callers
     /// that share them), not only model calls
-    #[arg(long, env = "KNACK_PROVIDER_KEYS_WHOLE_ACCOUNT", requires = "provider_keys_dir")]
+    #[arg(
+        long,
+        env = "KNACK_PROVIDER_KEYS_WHOLE_ACCOUNT",
+        requires = "provider_keys_dir",
+        value_parser = BoolishValueParser::new()
+    )]
     pub(super) provider_keys_whole_account: bool,
     /// Who may use this gateway
     #[arg(long, value_enum, env = "KNACK_CLIENT_AUTH", default_value_t)]
     pub(super) client_auth: ClientAuthMode,
     /// Serve the tools and files of skills to MCP clients too, at /mcp. A call needs no model and no provider: whoever may
     /// use this gateway may run the tools of its skills
-    #[arg(long, env = "KNACK_MCP")]
+    #[arg(long, env = "KNACK_MCP", value_parser = BoolishValueParser::new())]
     pub(super) mcp: bool,
     /// Base URL under which clients reach this gateway, for links to files in tool texts
     #[arg(long, value_name = "URL", env = "KNACK_PUBLIC_URL")]

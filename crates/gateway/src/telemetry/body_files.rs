@@ -1,4 +1,4 @@
-//! `--record DIR`: the bodies of every request before and after the gateway, as files that a person can diff.
+//! `--record DIR`: the bodies of every model request, before and after the gateway, as files that a person can diff.
 //!
 //! Credentials are headers and are not written. Bodies are: the folder is for debugging on one's own machine.
 
