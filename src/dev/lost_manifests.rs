@@ -33,7 +33,6 @@ mod tests {
     use super::super::assemble::assemble;
     use super::super::find_sources::discover;
     use super::super::search_settings::Search;
-    use super::*;
 
     const SKILL: &str = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: word}\nspec:\n  \
                          source: {inline: {files: {SKILL.md: \"---\\nname: word\\ndescription: d\\n---\\nx\\n\"}}}\n";

@@ -333,16 +333,16 @@ async fn a_push_waits_as_the_server_asks_and_lists_what_is_there_once() {
 /// Under `metadata` nothing would read them, and the skill would run without.
 #[tokio::test]
 async fn a_key_of_knack_is_refused_with_what_keeps_its_meaning() {
-    let document = "---\nname: good\ndescription: d\nactivation: Always\nauthor: me\npackages:\n  python:\n    - openpyxl\ntool_env:\n  - X\n---\nx\n";
+    let document = "---\nname: good\ndescription: d\nactivation: Always\nauthor: me\npackages:\n  python:\n    - openpyxl\n---\nx\n";
     let local = folder(&[("good/SKILL.md", document)]);
     let pushed = ["skill", "push", "good", "--to", "http://127.0.0.1:1"];
     let output = knack(local.path(), &pushed, &[("OPENAI_API_KEY", "one")]).await;
     let said = err(&output);
     for part in [
-        "unexpected fields: activation, author, packages, tool_env",
+        "unexpected fields: activation, author, packages",
         "write packages of Python into requirements.txt beside SKILL.md",
         "the operator sets a mode, by a pin of the SkillRuntime",
-        "serve the skill from its folder or by a Skill manifest; move author under metadata; known are name,",
+        "move author under metadata; known are name,",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

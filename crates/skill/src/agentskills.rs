@@ -93,7 +93,7 @@ pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
 
 /// Keys of Knack that the specification does not have and that nothing reads under `metadata`: a skill would lose what they say
 /// without a word.
-const LOST_UNDER_METADATA: [(&[&str], &str); 3] = [
+const LOST_UNDER_METADATA: [(&[&str], &str); 2] = [
     (
         &["packages"],
         "write packages of Python into requirements.txt beside SKILL.md, those of Node into package.json and package-lock.json",
@@ -101,10 +101,6 @@ const LOST_UNDER_METADATA: [(&[&str], &str); 3] = [
     (
         &["activation", "mode", "enabled"],
         "leave activation, mode and enabled out: the operator sets a mode, by a pin of the SkillRuntime",
-    ),
-    (
-        &["tools", "tool_env", "inputs", "timeout_ms", "model"],
-        "leave tools, tool_env, inputs, timeout_ms and model out, or serve the skill from its folder or by a Skill manifest",
     ),
 ];
 
