@@ -34,7 +34,7 @@ impl ReconcileOutcome {
         }
     }
 
-    /// That of a write.
+    /// The outcome of a write.
     pub(super) const fn of_write(is_changed: bool) -> Self {
         if is_changed { Self::Changed } else { Self::Unchanged }
     }

@@ -225,7 +225,7 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
         let first = fake_cluster.upload.keys().next().unwrap().clone();
         fake_cluster.gone = fake_cluster.upload.remove(&first);
     }
-    until(&fake_cluster, "it is delivered", |fake_cluster| {
+    until(&fake_cluster, "its loss is reported", |fake_cluster| {
         fake_cluster.reason() == "SourceNotFound"
     })
     .await;

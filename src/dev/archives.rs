@@ -4,7 +4,7 @@ use std::path::Path;
 
 use knack_gateway::catalog::SkillSource;
 
-use super::find_sources::bare;
+use super::bare_source::bare;
 use crate::sources::archive::unpack;
 use crate::sources::outermost;
 

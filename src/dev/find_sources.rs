@@ -6,12 +6,12 @@ use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, Resources, SkillManifest, SkillRuntimeManifest, parse_manifests};
 use knack_gateway::catalog::{Fingerprint, ObjectIds, ReportLevel, SkillSource, SourceReport, no_packages};
 use knack_python_schema::read_functions;
-use knack_skill::SpecOverrides;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::tree::PathProblem;
-use knack_vocabulary::{DEFAULT_NAMESPACE, KEY_PREFIX};
+use knack_vocabulary::KEY_PREFIX;
 
 use super::archives::{archive_stem, archived_skills, is_archive};
+use super::bare_source::bare;
 use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
 use super::folder::read_folder;
@@ -393,27 +393,6 @@ fn only_in_cluster(fields: &[String]) -> String {
 /// A manifest's object, for a report.
 fn shown(manifest: &SkillManifest) -> String {
     format!("{}/{}", manifest.metadata.namespace, manifest.metadata.name)
-}
-
-/// A skill without a manifest.
-pub(super) fn bare(name: String, origin: String, files: Files) -> SkillSource {
-    SkillSource {
-        id: SkillRef {
-            namespace: DEFAULT_NAMESPACE.to_owned(),
-            name,
-        },
-        origin,
-        labels: None,
-        suspend: false,
-        has_allowed_runtimes: false,
-        files,
-        overrides: SpecOverrides::default(),
-        packages: no_packages,
-        functions: Some(read_functions),
-        object: ObjectIds::default(),
-        withheld: Vec::new(),
-        fingerprint: Fingerprint::default(),
-    }
 }
 
 /// The bytes of a file within a bound; the error is a clause for a report. `what`: the kind of file, with its article.

@@ -2,6 +2,7 @@
 
 mod archives;
 mod assemble;
+mod bare_source;
 mod caller_catalogs;
 mod config_args;
 mod config_maps;

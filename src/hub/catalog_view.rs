@@ -10,7 +10,7 @@ use knack_hub_api::{
     CatalogLine, Hello, PROTOCOLS, Removed, RuntimeLine, SkillLine, Synced, UNSERVED_MAX, UnservedSkill,
     UnservedSkills, UploadLine,
 };
-use knack_skill::catalog::NEVER;
+use knack_skill::catalog::{MODE_OFF, NEVER, NEVER_HERE};
 use knack_skill::config::{self, ConfigEntry};
 use knack_skill::model::{ActivationMode, SkillRef};
 use knack_vocabulary::{CONDITION_READY, LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION, REASON_INVALID_SKILL};
@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use super::identity::reference;
 use super::summaries::Summary;
 use crate::condition_value::ConditionStatus;
-use crate::selection::{Audience, Reason, Rejection, Scope, select};
+use crate::selection::{Audience, Reason, Rejection, Scope, Selected, select};
 
 /// A complete state of a catalog.
 #[derive(Debug, Clone, PartialEq)]
@@ -149,7 +149,7 @@ fn select_lines<'a>(
                 continue;
             }
             if item.mode == ActivationMode::Never {
-                unserved.insert(id, NEVER.to_owned());
+                unserved.insert(id, why_never(runtime, &item).to_owned());
                 continue;
             }
             if let Some(summary) = summary(item.skill, item.earlier) {
@@ -166,6 +166,18 @@ fn select_lines<'a>(
     SelectedSkills {
         skills: served,
         unserved,
+    }
+}
+
+/// The reason of a skill whose mode is Never here: the runtime says so, or the registry, or the skill itself.
+fn why_never(runtime: &SkillRuntime, item: &Selected<'_>) -> &'static str {
+    let has_pinned_mode = item.pin.is_some_and(|pin| pin.mode.is_some());
+    if has_pinned_mode || runtime.spec.max_activation() == ActivationMode::Never {
+        NEVER_HERE
+    } else if upload(item.skill.labels()).is_some() {
+        MODE_OFF
+    } else {
+        NEVER
     }
 }
 
@@ -295,12 +307,7 @@ pub fn changes(before: &Arc<CatalogView>, after: &Arc<CatalogView>, seen: &str) 
             resource_version: known.resource_version.clone(),
         })
     }));
-    if !before
-        .unserved
-        .iter()
-        .take(UNSERVED_MAX)
-        .eq(after.unserved.iter().take(UNSERVED_MAX))
-    {
+    if !reported(before).eq(reported(after)) {
         lines.push(unserved(after));
     }
     if !lines.is_empty() {
@@ -309,9 +316,19 @@ pub fn changes(before: &Arc<CatalogView>, after: &Arc<CatalogView>, seen: &str) 
     lines
 }
 
+/// The unserved skills that a stream names, with the reasons. Skills of mode Never come last, so they displace no fault.
+fn reported(view: &CatalogView) -> impl Iterator<Item = (&SkillRef, &String)> {
+    let others = view.unserved.iter().filter(|(_, why)| !is_never(why));
+    let nevers = view.unserved.iter().filter(|(_, why)| is_never(why));
+    others.chain(nevers).take(UNSERVED_MAX)
+}
+
+fn is_never(why: &str) -> bool {
+    [NEVER, MODE_OFF, NEVER_HERE].contains(&why)
+}
+
 fn unserved(view: &CatalogView) -> CatalogLine {
-    let reported = view.unserved.iter().take(UNSERVED_MAX);
-    let skills = reported.map(|(id, why)| UnservedSkill {
+    let skills = reported(view).map(|(id, why)| UnservedSkill {
         namespace: id.namespace.clone(),
         name: id.name.clone(),
         why: why.clone(),

@@ -1,6 +1,6 @@
 //! What streams say of skills that are not served, and to whom.
 
-use knack_hub_api::{CatalogLine, PROTOCOLS};
+use knack_hub_api::{CatalogLine, PROTOCOLS, UNSERVED_MAX};
 
 use super::*;
 use crate::hub::catalog_view::{changes, index};
@@ -58,8 +58,81 @@ async fn who_may_see_a_skill_hears_why_it_is_not_served() {
         unserved(&cluster.view(Some("a"))),
         ["a/s: Suspended: spec.suspend is true"]
     );
-    let never = json!({"spec": {"activation": {"mode": "Never"}}});
-    cluster.apply("a", "one", never).await;
-    let view = cluster.view(Some("a"));
-    assert_eq!(unserved(&view), ["a/s: its activation is Never"]);
+}
+
+#[tokio::test]
+async fn a_skill_of_mode_never_says_who_decided_that() {
+    let cluster = Cluster::start().await;
+    let never = json!({"activation": {"mode": "Never"}});
+    let uploaded = json!({"labels": {LABEL_UPLOAD_OF: "s", LABEL_UPLOAD_VERSION: "2"}});
+    let pin = json!({"skillSelector": {"skills": [{"name": "s", "namespace": "a", "mode": "Never"}]}});
+    let pin_without_mode = json!({"skillSelector": {"skills": [{"name": "s", "namespace": "a"}]}});
+    let here = "a/s: the SkillRuntime sets its activation to Never";
+    for (runtime, change, expected) in [
+        (
+            json!({}),
+            json!({"spec": never.clone()}),
+            "a/s: its activation is Never",
+        ),
+        (
+            pin_without_mode,
+            json!({"spec": never.clone()}),
+            "a/s: its activation is Never",
+        ),
+        (
+            json!({}),
+            json!({"spec": never, "metadata": uploaded.clone()}),
+            "a/s: its mode is off",
+        ),
+        (pin.clone(), json!({}), here),
+        (pin, json!({"metadata": uploaded}), here),
+        (json!({"maxActivation": "Never"}), json!({}), here),
+    ] {
+        let object = json!({"metadata": {"namespace": "run", "name": "default"}, "spec": runtime.clone()});
+        let object = serde_json::from_value(object).unwrap();
+        cluster
+            .shared
+            .write(|cluster_state| cluster_state.runtimes.apply(None, Event::Apply(object)));
+        cluster.apply("a", "one", change).await;
+        assert_eq!(unserved(&cluster.view(Some("a"))), [expected], "{runtime}");
+    }
+}
+
+/// A stream names a limited number of skills.
+#[test]
+fn skills_of_mode_never_come_last() {
+    let runtime = json!({"metadata": {"namespace": "a", "name": "r"}, "spec": {}});
+    let runtime: SkillRuntime = serde_json::from_value(runtime).unwrap();
+    let skill = |name: &str, spec: serde_json::Value| -> Skill {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "a", "name": name}, "spec": spec,
+            "status": {"artifact": {"revision": "r", "digest": "d", "size": 1, "fileCount": 1}},
+        }))
+        .unwrap()
+    };
+    let namespaces = NamespaceLabels::new();
+    let view = |skills: &[Skill]| {
+        let line = runtime_line(&runtime, &[]);
+        let scope = Scope::plain(&namespaces);
+        Arc::new(build(&runtime, line, &scope, Audience::All, skills, |_, _| None))
+    };
+    let never = json!({"source": {}, "activation": {"mode": "Never"}});
+    let mut skills: Vec<Skill> = (0..=UNSERVED_MAX)
+        .map(|number| skill(&format!("n{number:03}"), never.clone()))
+        .collect();
+    let before = view(&skills);
+    assert_eq!(unserved(&before).len(), UNSERVED_MAX);
+    skills.push(skill("z", json!({"source": {}, "suspend": true})));
+    let lines: Vec<String> = changes(&before, &view(&skills), "1")
+        .into_iter()
+        .flat_map(reported)
+        .collect();
+    assert_eq!(lines.len(), UNSERVED_MAX);
+    assert_eq!(
+        lines[..2],
+        [
+            "a/z: Suspended: spec.suspend is true",
+            "a/n000: its activation is Never"
+        ]
+    );
 }

@@ -2,17 +2,18 @@
 
 use super::{Cause, Files, SourceError};
 
-/// The files below `path`, relative to it; without a path, those beside the SKILL.md at the root, else beside the only one.
+/// The files below `path`, relative to it; without a path, those beside the SKILL.md at the root, else beside the only one that is in
+/// the folder of no other.
 pub fn below(files: Files, path: Option<&str>) -> Result<Files, SourceError> {
     let prefix = match path {
         Some(path) => format!("{}/", path.trim_matches('/')),
-        None => match folders(&files).as_slice() {
+        None => match outermost(&files).as_slice() {
             [] => return Ok(files),
             // Others are files of the skill at the root.
-            folders if folders.iter().any(String::is_empty) => return Ok(files),
-            [folder] => folder.clone(),
+            [root] if root.is_empty() => return Ok(files),
+            [folder] => format!("{folder}/"),
             several => {
-                let named: Vec<_> = several.iter().take(5).map(|folder| shown(folder)).collect();
+                let named: Vec<_> = several.iter().take(5).map(String::as_str).collect();
                 return Err(SourceError::new(
                     Cause::Ambiguous,
                     format!(
@@ -66,14 +67,6 @@ fn folders(files: &Files) -> Vec<String> {
         .collect()
 }
 
-fn shown(folder: &str) -> &str {
-    if folder.is_empty() {
-        "."
-    } else {
-        folder.trim_end_matches('/')
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use knack_skill::model::SkillFile;
@@ -110,6 +103,11 @@ mod tests {
             (vec!["x/SKILL.md", "y/SKILL.md"], Some("/y/"), Ok(vec!["SKILL.md"])),
             (vec!["x/SKILL.md", "y/SKILL.md"], None, Err(Cause::Ambiguous)),
             (vec!["SKILL.md", "y/SKILL.md"], None, Ok(vec!["SKILL.md", "y/SKILL.md"])),
+            (
+                vec!["a/SKILL.md", "a/b/SKILL.md"],
+                None,
+                Ok(vec!["SKILL.md", "b/SKILL.md"]),
+            ),
             (vec!["SKILL.md"], Some("z"), Err(Cause::NotFound)),
             (vec!["a"], None, Ok(vec!["a"])),
         ] {

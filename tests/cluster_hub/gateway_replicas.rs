@@ -297,8 +297,7 @@ fn a_conversation_that_meets_another_replica_each_time_keeps_its_hidden_turns_an
             assert_ne!(secret, other_secret);
             for value in &values {
                 let path = kept_path(value.client, value.keys[0], &installation.runtime());
-                let read =
-                    async |caller: &HubClient| patiently(async || caller.hub().get_bytes(&path, 1 << 20).await).await;
+                let read = async |by: &HubClient| patiently(async || by.hub().get_bytes(&path, 1 << 20).await).await;
                 let sealed = read(&hub).await.unwrap();
                 assert!(
                     memchr::memmem::find(&sealed, b"replica").is_none(),

@@ -51,7 +51,10 @@ impl Callers {
 
 async fn install(program: &Program, version: &str, is_dry_run: bool) -> Answer {
     let schema = json!({"input": {}, "output": {}});
-    let mut body = json!({"name": "word", "version": version, "schema": schema, "handlerCode": document(&format!("It is {version}."))});
+    let mut body = json!({
+        "name": "word", "version": version, "description": "d", "schema": schema,
+        "handlerCode": document(&format!("It is {version}.")),
+    });
     if is_dry_run {
         body["dryRun"] = true.into();
     }

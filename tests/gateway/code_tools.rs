@@ -235,7 +235,7 @@ async fn refused_arguments_show_nothing_of_the_tool() {
             };
             outputs.iter().map(of).collect()
         };
-        let told = "The program was not started: the model's call of it was not valid.\n";
+        let told = "Nothing was started: the call was refused.\n";
         assert_eq!(shown, vec![(json!(""), json!(told), json!(126)); 3], "{row:?}");
     }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());

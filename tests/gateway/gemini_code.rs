@@ -232,7 +232,7 @@ async fn refused_arguments_show_nothing_of_the_tool() {
                 (&result["outcome"], &result["output"]),
                 (
                     &json!("OUTCOME_FAILED"),
-                    &json!("The program was not started: the model's call of it was not valid.\n")
+                    &json!("Nothing was started: the call was refused.\n")
                 ),
                 "{path}"
             );

@@ -126,6 +126,14 @@ async fn events_of_a_loop_and_what_cannot_be_read_are_not_shown() {
             no_internals(&text);
         }
     }
+    let page = "{\"object\": \"page\", \"data\": [\"plover\"]}";
+    *change.lock().unwrap() = Change {
+        kind: JSON,
+        body: Some(page),
+    };
+    let (got, text) = kept.get(&shown["id"], "/input_items").await;
+    assert_eq!(got, 502, "{text}");
+    no_internals(&text);
     *change.lock().unwrap() = Change { kind: JSON, body: None };
     let (got, text) = kept.get(&shown["id"], "?str%65am=%74rue").await;
     assert_eq!(got, 400, "{text}");

@@ -77,10 +77,11 @@ fn loaded(folder: &str, files: Files, profile: Profile) -> Result<Skill, Refusal
     });
     match loaded.skill {
         Some(skill) if skill.description.len() > DESCRIPTION_MAX_BYTES => Err(long_description(&skill.description)),
-        Some(skill) => match vendor_problem(&skill).filter(|_| profile == Profile::Strict) {
+        Some(skill) if profile == Profile::Strict => match vendor_problem(&skill) {
             Some((field, why)) => Err(Refusal::invalid(field, format!("{field}: {why}"))),
             None => Ok(skill),
         },
+        Some(skill) => Ok(skill),
         None => Err(refusal(&loaded.problems)),
     }
 }

@@ -76,7 +76,7 @@ pub const BETA: &str = "skills-2025-10-02";
 const WORD: &str = "skills";
 
 /// Segments that no base path of an API has: what follows them is a name, and no list.
-const NO_BASE: [&str; 3] = ["models", "namespaces", ".well-known"];
+const NO_BASE: [&str; 2] = ["models", ".well-known"];
 
 /// Where an API begins in a path: the last place where it may, since a namespace, a base path and an id may be the word, too.
 fn beginning(segments: &[&str]) -> Option<usize> {
@@ -88,10 +88,12 @@ fn beginning(segments: &[&str]) -> Option<usize> {
     };
     let placed = words().find(|at| matches!(before(*at), None | Some("v1" | "api")));
     placed.or_else(|| {
-        // Behind a base path without `v1`, as clients of OpenAI may have it: what is behind `v1` is another API.
+        // Behind a base path without `v1`, as clients of OpenAI may have it: what is behind `v1` is another API. Directly behind
+        // `namespaces` the word is the name of one.
         let is_base = |at: &usize| {
             let mut base = segments.iter().take(*at);
-            !base.any(|segment| segment.starts_with("v1") || NO_BASE.contains(segment))
+            before(*at) != Some("namespaces")
+                && !base.any(|segment| segment.starts_with("v1") || NO_BASE.contains(segment))
         };
         let is_ours = |id: &&str| id.starts_with(ID_PREFIX) || id.starts_with(LITELLM_PREFIX);
         let names_ours = |at: &usize| segments.get(at + 1).is_some_and(is_ours);

@@ -9,7 +9,7 @@ use hyper::ext::ReasonPhrase;
 pub struct Reason(Option<ReasonPhrase>);
 
 impl Reason {
-    /// That of an answer with these extensions.
+    /// The reason of an answer with these extensions.
     pub fn of(extensions: &Extensions) -> Self {
         Self(extensions.get().cloned())
     }

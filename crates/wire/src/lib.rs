@@ -3,6 +3,7 @@
 //! The path of a request: [`route()`], [`Request::parse`], [`Request::fields`], then the caller's additions
 //! ([`Injection`]), then [`Drive`] until [`drive::DriveAction::Finish`]. Nothing here uses clocks, sockets or skills.
 
+mod any_base64;
 pub mod drive;
 pub mod fault;
 mod format;

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use crate::any_base64::base64_bytes;
 use crate::fault::Fault;
-use crate::format::{dialect, splice};
+use crate::format::dialect;
 use crate::json::{self, Edits, Member, Span};
 use crate::route::{CallKind, Format, ModelRoute};
 
@@ -345,7 +346,7 @@ impl<'r> InlineSkill<'r> {
 
     /// The zip; `None`: `source.data` is no base64.
     pub fn zip(&self) -> Option<Vec<u8>> {
-        splice::base64_bytes(&self.data)
+        base64_bytes(&self.data)
     }
 }
 

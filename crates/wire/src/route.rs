@@ -106,8 +106,13 @@ pub fn with_events(path_and_query: &str) -> String {
 const COLLECTIONS: [&str; 3] = ["/models/", "/tunedModels/", "/endpoints/"];
 
 fn gemini(path: &str) -> Option<ModelRoute> {
-    let found = COLLECTIONS.iter().filter_map(|name| Some((path.rfind(name)?, *name)));
-    let (start, collection) = found.max()?;
+    COLLECTIONS
+        .iter()
+        .find_map(|collection| in_collection(path, collection))
+}
+
+fn in_collection(path: &str, collection: &str) -> Option<ModelRoute> {
+    let start = path.rfind(collection)?;
     let (before, name) = (&path[..start], &path[start + collection.len()..]);
     // Google's libraries write the colon as it is, others may encode it.
     let colon = [":", "%3A", "%3a"]
@@ -162,6 +167,16 @@ mod tests {
             (
                 "/v1beta/models/gemini/gemini-x:generateContent",
                 "gemini/gemini-x",
+                false,
+            ),
+            (
+                "/v1beta/models/gemini/tunedModels/abc:generateContent",
+                "gemini/tunedModels/abc",
+                false,
+            ),
+            (
+                "/v1beta/models/vertex_ai/endpoints/1:generateContent",
+                "vertex_ai/endpoints/1",
                 false,
             ),
             ("/v1beta/models/gemini-x%3AgenerateContent", "gemini-x", false),

@@ -91,7 +91,7 @@ fn a_request_goes_as_it_came_where_the_model_takes_no_tools_or_not_so_many() {
     assert_eq!((played.text().as_str(), played.end()), ("{}", &EndKind::Upstream(500)));
 }
 
-/// Of a model without system texts, which the gateway alone sent.
+/// The refusal of a model without system texts, which the gateway alone sent.
 #[test]
 fn a_request_goes_as_it_came_where_the_model_takes_no_system_text() {
     let refusal = r#"{"error":{"code":400,"message":"Developer instruction is not enabled for models/gemma-3-27b-it","status":"INVALID_ARGUMENT"}}"#;

@@ -1,4 +1,4 @@
-//! Whose turn it is to write the quota of a namespace.
+//! Locks for writing the quota of a namespace.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,7 @@ impl QuotaLocks {
         Arc::clone(turns.entry(namespace.to_owned()).or_default())
     }
 
-    /// Those that are in line keep their turn; one that comes between gets a conflict, and reads the quota again.
+    /// Forgets a namespace. Whoever waits keeps its turn; one that comes between gets a conflict, and reads the quota again.
     pub(super) fn forget(&self, namespace: &str) {
         let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         turns.remove(namespace);

@@ -34,7 +34,7 @@ const CREATE_PAUSE: Duration = Duration::from_millis(300);
 const DELETE_GRACE_SECONDS: u32 = 1;
 /// Tries of a call that decides which executions the next owner refuses: ending a pod, deleting a Job (one that stays without its
 /// pod may have had a run), and what a takeover reads. Retried are a conflict, an API server that is overloaded or stops, and a lost
-/// answer.
+/// answer; of reads a refusal (403), too.
 const TRIES: u32 = 4;
 /// The pause after the first of them; it doubles.
 const TRIES_PAUSE: Duration = Duration::from_millis(300);

@@ -61,8 +61,9 @@ enum JournalContent {
     Idle(PodFacts),
     /// A run that no caller of this hub can ask for: of a hub with another key.
     Foreign(PodFacts, ExecutionId),
-    /// A pod that is gone, and its journal with it.
-    Gone(PodFacts),
+    /// A pod that is gone, and its journal with it; and the time below which an unknown id may belong to its run: zero if there was
+    /// none.
+    Gone(PodFacts, Duration),
     /// Its journal cannot be read: it may have run anything.
     Unreadable(PodFacts),
 }
@@ -119,7 +120,7 @@ pub(super) async fn recover(
     let open_until = Instant::now() + OPEN_PATIENCE;
     // Each result goes to the records before others are read: together they may be more than the process has memory for.
     let mut found = futures::stream::iter(pods)
-        .map(|facts| read_journal(launcher, facts, open_until))
+        .map(|facts| read_pod(launcher, facts, open_until))
         .buffer_unordered(READERS);
     let mut takeover = Takeover {
         // Jobs with several pods are kept: what is known of one pod says nothing about the others.
@@ -193,8 +194,7 @@ impl Takeover {
                 self.unknown += 1;
                 self.refused.push(facts);
             }
-            JournalContent::Gone(facts) => {
-                let floor = floor_of(&adoption.launcher, &facts).await;
+            JournalContent::Gone(facts, floor) => {
                 if !floor.is_zero() {
                     tracing::warn!(pod = %facts.name, "a pod is gone and its journal was not read; rejecting unknown execution ids");
                     records.raise_floor(floor);
@@ -215,7 +215,19 @@ impl Takeover {
     }
 }
 
-/// Reads the journal of a pod, which may take until `open_until` to open.
+/// Reads the journal of a pod; of one that is gone, what its Job says. Several of these run at once: an API server that does not
+/// answer delays all of them together, not one after the other.
+async fn read_pod(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> JournalContent {
+    match read_journal(launcher, facts, open_until).await {
+        JournalContent::Gone(facts, _) => {
+            let floor = floor_of(launcher, &facts).await;
+            JournalContent::Gone(facts, floor)
+        }
+        content => content,
+    }
+}
+
+/// Reads the journal of a pod, which may take until `open_until` to open. Of a pod that is gone its Job is not read: the time is zero.
 async fn read_journal(launcher: &Launcher, facts: PodFacts, open_until: Instant) -> JournalContent {
     if facts.is_probe {
         return JournalContent::Idle(facts);
@@ -228,7 +240,7 @@ async fn read_journal(launcher: &Launcher, facts: PodFacts, open_until: Instant)
             // A pod that is there is without its log for a moment if its kubelet starts, and until it goes, too, if its Node
             // was deleted: it may have run, and may run yet.
             Err(error) if journal::is_not_found(&error) && !launcher.index.has(&facts) => {
-                return JournalContent::Gone(facts);
+                return JournalContent::Gone(facts, Duration::ZERO);
             }
             // No container yet: nothing has run.
             Err(error) if journal::is_before_container(&error) => return JournalContent::Idle(facts),
@@ -472,8 +484,8 @@ async fn end_idle(
                 JournalContent::Foreign(_, id) => records.refuse(id),
                 JournalContent::Idle(_) => {}
                 // The owner before was ending it: a pod whose Job it has deleted is given no run, and there was none.
-                JournalContent::Gone(_) | JournalContent::Unreadable(_) if !jobs.contains(&facts.job) => {}
-                JournalContent::Gone(_) | JournalContent::Unreadable(_) => {
+                JournalContent::Gone(..) | JournalContent::Unreadable(_) if !jobs.contains(&facts.job) => {}
+                JournalContent::Gone(..) | JournalContent::Unreadable(_) => {
                     tracing::warn!(pod = %facts.name, "cannot tell whether a terminated pod started a run; rejecting unknown execution ids");
                     records.raise_floor(now());
                 }

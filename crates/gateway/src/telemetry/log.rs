@@ -86,7 +86,7 @@ impl RequestLog {
         self.uses.clear();
         (self.listed, self.added_tokens) = (0, 0);
         self.notes
-            .push("sent without skills: the provider refused their tools".to_owned());
+            .push("sent without skills: the provider refused their tools or text".to_owned());
     }
 
     /// The console line. A person reads it at night: the important part first, details behind.

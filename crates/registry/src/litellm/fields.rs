@@ -33,6 +33,10 @@ impl LiteLlmFields {
             skill
                 .extra
                 .insert("instructions".to_owned(), instructions.clone().into());
+            // Records that were stored before have them beside an empty SKILL.md.
+            if self.is_bare() && skill.body.is_empty() {
+                instructions.trim().clone_into(&mut skill.body);
+            }
         }
         if let Some(parameters) = self.metadata.as_ref().and_then(|metadata| metadata.get("parameters")) {
             let metadata = skill.extra.entry("metadata").or_insert_with(|| json!({}));
@@ -63,7 +67,50 @@ pub(super) fn of_shown(id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use knack_skill::model::{SkillFile, SkillRef};
+    use knack_skill::problem::Profile;
+    use knack_skill::{LoadInput, SpecOverrides, load};
+
     use super::*;
+    use crate::Files;
+
+    #[test]
+    fn instructions_are_the_body_of_an_entry_without_files() {
+        for (file_name, body, expected) in [
+            (None, "", "Fly."),
+            (None, "Fly.", "Fly."),
+            (None, "Swim.", "Swim."),
+            (Some("word.zip"), "", ""),
+        ] {
+            let file = SkillFile {
+                bytes: format!("---\nname: word\ndescription: d\n---\n{body}\n")
+                    .into_bytes()
+                    .into(),
+                executable: false,
+            };
+            let loaded = load(LoadInput {
+                id: SkillRef {
+                    namespace: "team".to_owned(),
+                    name: "word".to_owned(),
+                },
+                files: Files::from([("SKILL.md".to_owned(), file)]),
+                overrides: SpecOverrides::default(),
+                profile: Profile::Load,
+            });
+            let mut skill = loaded.skill.unwrap();
+            let fields = LiteLlmFields {
+                description: None,
+                instructions: Some("Fly.\n".to_owned()),
+                metadata: None,
+                file_name: file_name.map(ToOwned::to_owned),
+                file_type: None,
+            };
+            fields.apply(None, &mut skill);
+            assert_eq!(skill.body, expected, "{file_name:?} {body:?}");
+            // The form of LiteLLM shows them as they were sent.
+            assert_eq!(skill.extra["instructions"], "Fly.\n");
+        }
+    }
 
     #[test]
     fn an_id_is_the_same_uuid_in_one_spelling() {

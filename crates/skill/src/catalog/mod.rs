@@ -25,12 +25,12 @@ use crate::model::{ActivationMode, Skill, SkillRef};
 use crate::plan::{Active, PlannedTool};
 use crate::search::SearchIndex;
 
-/// Why a skill of mode Never is not served.
+/// The reason that a skill of mode Never is not served.
 pub const NEVER: &str = "its activation is Never";
 /// The same of an upload, which has a mode of OmniRoute's API.
-const MODE_OFF: &str = "its mode is off";
+pub const MODE_OFF: &str = "its mode is off";
 /// The same of a skill that does not ask for it.
-const NEVER_HERE: &str = "the SkillRuntime sets its activation to Never";
+pub const NEVER_HERE: &str = "the SkillRuntime sets its activation to Never";
 
 /// How many names a search answers with.
 const CLOSEST: usize = 3;

@@ -124,7 +124,7 @@ pub const CALL_UNRESOLVED: &str = "Error: the call could not be read; nothing ra
 
 /// What a client is shown of a call that did not become a run. The answer for the model names tools, schemas and skills, which the
 /// client did not send.
-pub const CALL_NOT_RUN: &str = "The program was not started: the model's call of it was not valid.\n";
+pub const CALL_NOT_RUN: &str = "Nothing was started: the call was refused.\n";
 
 /// Answers a call of model-written code where the runtime denies it.
 pub const MODEL_CODE_DENIED: &str = "Error: this runtime runs declared tools only; nothing ran.";

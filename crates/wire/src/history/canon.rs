@@ -111,7 +111,7 @@ fn feed_value(hash: &mut Sha256, value: &Value) {
             hash.update(b"#");
             match number.as_f64() {
                 // Without the sign of a zero.
-                Some(value) => hash.update((value + 0.0).to_string()),
+                Some(value) => hash.update((value + 0.0).to_bits().to_be_bytes()),
                 None => hash.update(number.to_string()),
             }
             hash.update([END]);

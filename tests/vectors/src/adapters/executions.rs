@@ -115,7 +115,8 @@ impl Api {
         let folder = tempfile::tempdir().map_err(|error| Failure::of_adapter(error.to_string()))?;
         let api = Self::open(folder)?;
         let body = json!({
-            "name": name, "version": "1.0.0", "schema": {"input": {}, "output": {}}, "handlerCode": code,
+            "name": name, "version": "1.0.0", "description": "d", "schema": {"input": {}, "output": {}},
+            "handlerCode": code,
         });
         let (status, answer) = api.send(&Method::POST, "/api/skills/install", &body)?;
         if status == 200 {

@@ -127,7 +127,7 @@ impl Api {
     /// The path of a skill that can act.
     fn echo(&self) -> Result<String, Failure> {
         let schema = json!({"input": {}, "output": {}});
-        let body = json!({"name": "echo", "schema": schema, "handlerCode": DOCUMENT});
+        let body = json!({"name": "echo", "description": "d", "schema": schema, "handlerCode": DOCUMENT});
         Ok(path(&self.ask(&Method::POST, "/api/skills/install", &body)?))
     }
 }
@@ -217,7 +217,9 @@ fn with_stored(input: &Value) -> Result<Api, Failure> {
         }
         let schema = json!({"input": {}, "output": {}});
         let document = format!("---\nname: {name}\ndescription: d\n---\nText.\n");
-        let body = json!({"name": name, "version": version, "schema": schema, "handlerCode": document});
+        let body = json!({
+            "name": name, "version": version, "description": "d", "schema": schema, "handlerCode": document,
+        });
         let owner = owner_of(of);
         let made = api.ask_as(Some(&owner), &Method::POST, "/api/skills/install", body.to_string())?;
         if made.get("http").is_some() {

@@ -34,14 +34,17 @@ pub enum FilesCall {
 const BETA: &str = "files-api-2025-04-14";
 
 /// Segments that no base path of an API has, beside a version: the files behind them are those of one object.
-const NO_BASE: [&str; 5] = ["assistants", "models", "namespaces", "threads", "vector_stores"];
+const NO_BASE: [&str; 4] = ["assistants", "models", "threads", "vector_stores"];
 
-/// Whether an API may begin behind these segments: at a base path, with or without `v1`.
+/// Whether an API may begin behind these segments: at a base path, with or without `v1`. Directly behind `namespaces` is the
+/// name of one.
 fn is_base(before: &[&str]) -> bool {
-    before.last() == Some(&"v1")
-        || !before
-            .iter()
-            .any(|segment| segment.starts_with("v1") || NO_BASE.contains(segment))
+    let is_other = |segment: &&str| segment.starts_with("v1") || NO_BASE.contains(segment);
+    match before.last() {
+        Some(&"v1") => true,
+        Some(&"namespaces") => false,
+        _ => !before.iter().any(is_other),
+    }
 }
 
 /// The call that a request makes; `None`: it is the provider's. Knack's ids are served here always; uploads, lists and new
@@ -244,6 +247,9 @@ mod tests {
             // A base path without `v1`.
             ("POST", "/gw/files", Some(FilesCall::Upload)),
             ("GET", "/gw/containers", Some(FilesCall::Containers)),
+            ("GET", "/namespaces/team/files", Some(FilesCall::Files)),
+            ("GET", "/namespaces/files", None),
+            ("GET", "/namespaces/files/v1/files", Some(FilesCall::Files)),
             ("GET", "/gw/containers/cntr_1/files", None),
             ("GET", "/gw/vector_stores/vs_1/files", None),
             ("GET", "/v1/vector_stores/vs_1/files", None),

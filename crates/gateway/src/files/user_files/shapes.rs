@@ -1,8 +1,7 @@
 //! The JSON of the two vendors, and their errors. Pure.
 
-use axum::Json;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
 use knack_registry::{Dialect, Paged};
 use knack_serving::sources::Pace;
@@ -15,7 +14,7 @@ use super::objects::{Container, ContainerFile, FileInfo, Source};
 use super::refusal::Refusal;
 use super::remote::CALLER_CALLS;
 use crate::http_server::budget::Holding;
-use crate::http_server::fault::{fault, request_id, set_name};
+use crate::http_server::fault::fault;
 
 /// A time as Anthropic writes it.
 pub(crate) fn text_time(at: Timestamp) -> String {
@@ -131,28 +130,12 @@ pub(super) const fn format(dialect: Dialect) -> Format {
 
 /// A refusal. The same for what is missing and what is another's.
 pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
-    let error = fault_of(refusal);
-    let expired = matches!(refusal, Refusal::Expired(_));
-    if !expired || dialect == Dialect::OpenAi {
-        let mut response = fault(&error, format(dialect));
-        if let Refusal::NotAllowed(_, methods) = refusal {
-            let methods = HeaderValue::from_static(methods);
-            response.headers_mut().insert(header::ALLOW, methods);
-        }
-        return response;
+    let mut response = fault(&fault_of(refusal), format(dialect));
+    if let Refusal::NotAllowed(_, methods) = refusal {
+        response
+            .headers_mut()
+            .insert(header::ALLOW, HeaderValue::from_static(methods));
     }
-    // Anthropic's word for it is in the details of the error.
-    let id = request_id();
-    let error = Fault {
-        request_id: Some(id.clone()),
-        ..error
-    };
-    let body: Result<Value, _> = serde_json::from_slice(&error.body(Format::Messages));
-    let mut body = body.unwrap_or_default();
-    body["error"]["details"] = json!({"error_code": "file_expired"});
-    let status = StatusCode::from_u16(error.status).unwrap_or(StatusCode::NOT_FOUND);
-    let mut response = (status, [("x-should-retry", "false")], Json(body)).into_response();
-    set_name(response.headers_mut(), Format::Messages, &id);
     response
 }
 

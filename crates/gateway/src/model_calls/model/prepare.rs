@@ -116,9 +116,9 @@ struct CodeTool {
 /// Memory of one request alone.
 #[derive(Default)]
 struct RequestMemory {
-    /// That of the skills' texts.
+    /// The memory of the skills' texts.
     texts: Option<Holding>,
-    /// That of the files of the skills that it attaches whole.
+    /// The memory of the files of skills that it attaches whole.
     attached: Option<Holding>,
 }
 

@@ -131,7 +131,7 @@ impl StoredAnswer {
             Err(other) => return Ok(other),
         };
         let Some(first) = stored::list_elements(&read.bytes) else {
-            return Ok(respond(parts, read));
+            return Ok(incomplete("The provider's list cannot be read, so it is not shown."));
         };
         let Some(listed) = self.all_messages(first, read).await? else {
             let text = "The provider did not return all messages of the completion's request.";

@@ -37,7 +37,8 @@ impl StoredAnswer {
             Err(other) => return Ok(other),
         };
         let Some(first) = self.form().page(&read.bytes, &mut list.asked) else {
-            return Ok(respond(parts, read));
+            let text = "The provider's list of items cannot be read, so it is not shown.";
+            return Ok(fault(&Fault::new(502, text), Format::Responses));
         };
         let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut list).await? else {
             let text = "The provider did not return the next page of the response's items.";

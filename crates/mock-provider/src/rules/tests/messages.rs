@@ -79,6 +79,11 @@ fn kept() -> Value {
     exchange(vec![thinking("A"), text("x"), own("t")], vec![result_of("t")])
 }
 
+/// Threads of a request.
+fn threads() -> Vec<Example> {
+    vec![("thread", json!({}), json!({"thread": {"type": "fork"}}), "'create'")]
+}
+
 /// Members of the request, and the order of its messages.
 fn requests() -> Vec<Example> {
     vec![
@@ -157,7 +162,6 @@ fn requests() -> Vec<Example> {
             json!({"thread": {"type": "continue"}}),
             "Field required",
         ),
-        ("thread", json!({}), json!({"thread": {"type": "fork"}}), "'create'"),
         ("messages_list", json!({}), json!({"messages": []}), "at least one"),
         (
             "roles",
@@ -177,6 +181,7 @@ fn requests() -> Vec<Example> {
 #[test]
 fn rules_of_requests() {
     check_examples(FormatName::Messages, &base(), &requests());
+    check_examples(FormatName::Messages, &base(), &threads());
 }
 
 /// Contents of messages and of the system text.
@@ -547,6 +552,7 @@ fn every_rule_has_an_example() {
     check_names(
         FormatName::Messages,
         &[
+            threads(),
             requests(),
             contents(),
             calls(),

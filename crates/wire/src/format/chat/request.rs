@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 
+use crate::any_base64::base64_bytes;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, candidates, container, gemini, splice};
 use crate::json::{self, Edits, Span, ValueKind};
@@ -188,7 +189,7 @@ fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
             let data = text(&["file", "file_data"])?;
             let (kind, bytes) = match splice::data_url(&data) {
                 Some((kind, bytes)) => (Some(kind), bytes),
-                None => (None, splice::base64_bytes(&data)?),
+                None => (None, base64_bytes(&data)?),
             };
             Some(Attachment {
                 name: text(&["file", "filename"]).map(Cow::into_owned),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::unit::is_empty;
 use super::{BOTH_FROM, generation, run};
+use crate::any_base64::base64_bytes;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, candidates, splice};
 use crate::json::{self, Edits, Span, ValueKind};
@@ -75,7 +76,7 @@ impl RequestDialect for super::Gemini {
                 Some(Attachment {
                     name: text("displayName", "display_name"),
                     media_type: text("mimeType", "mime_type"),
-                    bytes: splice::base64_bytes(&json::get_text(src, data, "data")?)?,
+                    bytes: base64_bytes(&json::get_text(src, data, "data")?)?,
                 })
             }));
         }

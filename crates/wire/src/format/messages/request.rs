@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::system::add_system;
+use crate::any_base64::base64_bytes;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, container, splice};
 use crate::json::{self, Edits, Span, ValueKind};
@@ -133,7 +134,7 @@ impl RequestDialect for super::Messages {
 /// The member by which a client has its provider keep the conversation, or goes on from what is kept
 /// (docs/design/wire-formats.md#threads).
 const THREAD: &str = "thread";
-/// Its types.
+/// The types of a thread.
 const CREATE: &str = "create";
 const CONTINUE: &str = "continue";
 
@@ -197,7 +198,7 @@ fn attachment(src: &[u8], block: Span) -> Option<Attachment> {
     let source = json::get(src, block, "source")?;
     let data = json::get_text(src, source, "data")?;
     let bytes = match json::get_text(src, source, "type")?.as_ref() {
-        "base64" => splice::base64_bytes(&data)?,
+        "base64" => base64_bytes(&data)?,
         "text" => data.into_owned().into_bytes(),
         _ => return None,
     };

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::shell;
+use crate::any_base64::base64_bytes;
 use crate::fault::Fault;
 use crate::format::{RequestDialect, splice};
 use crate::json::{self, Edits, Span, ValueKind};
@@ -190,7 +191,7 @@ fn attachment(src: &[u8], part: Span) -> Option<Attachment> {
     };
     let (media_type, bytes) = match splice::data_url(&url) {
         Some((kind, bytes)) => (Some(kind), bytes),
-        None => (None, splice::base64_bytes(&url)?),
+        None => (None, base64_bytes(&url)?),
     };
     Some(Attachment {
         name: text("filename").map(Cow::into_owned),
