@@ -69,26 +69,18 @@ async fn a_skill_of_mode_never_says_who_decided_that() {
     let pin_without_mode = json!({"skillSelector": {"skills": [{"name": "s", "namespace": "a"}]}});
     let here = "a/s: the SkillRuntime sets its activation to Never";
     for (runtime, change, expected) in [
+        (json!({}), json!({"spec": never}), "a/s: its activation is Never"),
+        (pin_without_mode, json!({"spec": never}), "a/s: its activation is Never"),
         (
             json!({}),
-            json!({"spec": never.clone()}),
-            "a/s: its activation is Never",
-        ),
-        (
-            pin_without_mode,
-            json!({"spec": never.clone()}),
-            "a/s: its activation is Never",
-        ),
-        (
-            json!({}),
-            json!({"spec": never, "metadata": uploaded.clone()}),
+            json!({"spec": never, "metadata": uploaded}),
             "a/s: its mode is off",
         ),
         (pin.clone(), json!({}), here),
         (pin, json!({"metadata": uploaded}), here),
         (json!({"maxActivation": "Never"}), json!({}), here),
     ] {
-        let object = json!({"metadata": {"namespace": "run", "name": "default"}, "spec": runtime.clone()});
+        let object = json!({"metadata": {"namespace": "run", "name": "default"}, "spec": runtime});
         let object = serde_json::from_value(object).unwrap();
         cluster
             .shared
