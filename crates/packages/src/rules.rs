@@ -432,7 +432,7 @@ mod tests {
                 match (&violation, part) {
                     (None, None) => {}
                     (Some(violation), Some(part)) => {
-                        assert!(violation.text.contains(part), "{constraint}: {violation}")
+                        assert!(violation.text.contains(part), "{constraint}: {violation}");
                     }
                     _ => panic!("{constraint} {python:?}: {violation:?}, {part:?}"),
                 }

@@ -134,12 +134,12 @@ fn a_thread_is_kept_by_nobody_while_skills_are_active() {
     // Without skills it is the provider's.
     for body in [create.as_str(), &goes_on] {
         let asked = request(Format::Messages, body);
-        let played = play_pieces(asked, Injection::default(), settings(), &[last.clone()], 9);
+        let played = play_pieces(asked, Injection::default(), settings(), std::slice::from_ref(&last), 9);
         assert_eq!(played.sent[0], body.as_bytes());
     }
     // A thread that is none, or of a type that is not known, is the provider's to refuse.
     for odd in ["null", r#""create""#, r#"{"type":"fork"}"#] {
-        let played = play(Format::Messages, &with(odd), &[last.clone()]);
+        let played = play(Format::Messages, &with(odd), std::slice::from_ref(&last));
         assert_eq!(
             played.sent_value(0)["thread"],
             serde_json::from_str::<Value>(odd).unwrap()

@@ -155,7 +155,7 @@ impl Exchange {
             DriveAction::Note(note) => {
                 self.parts
                     .hidden
-                    .note(&self.call.gateway, self.parts.drive.request().format(), *note)
+                    .note(&self.call.gateway, self.parts.drive.request().format(), *note);
             }
             DriveAction::ClientHead(head) => {
                 self.call.log.status = head.status;

@@ -71,12 +71,11 @@ impl AnswerDialect for Messages {
         let known = json::document(body).ok().filter(|span| {
             json::get(body, *span, "error").is_some_and(|error| json::kind(body, error) == Some(ValueKind::Object))
         });
-        match known {
-            Some(span) => push_line(&mut line, span.of(body)),
-            None => {
-                let text = format!("The upstream answered with status {status} in a later round.");
-                line = error(status, (&text, None), request_id);
-            }
+        if let Some(span) = known {
+            push_line(&mut line, span.of(body));
+        } else {
+            let text = format!("The upstream answered with status {status} in a later round.");
+            line = error(status, (&text, None), request_id);
         }
         let mut out = Vec::new();
         push_event(&mut out, b"error", &line);
