@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use knack_execution::{ExecutionError, ExecutionResult, Exit, FileError};
+use knack_gateway::catalog::remote::FetchError;
 use serde_json::{Value, json};
 
 use super::{terminal, whole_file};
@@ -91,15 +92,21 @@ pub(super) fn print_json(result: &ExecutionResult, saved: &SavedFiles) {
 
 /// That there is no result. The reason is on standard error, too.
 pub(super) fn print_json_error(error: &anyhow::Error) {
-    // Everything but an error of the executor is about what was asked for.
-    let status = error
-        .downcast_ref::<ExecutionError>()
-        .map_or(INVALID, ExecutionError::metric_label);
+    let is_away = error.downcast_ref::<FetchError>().is_some_and(FetchError::is_transient);
+    let status = match error.downcast_ref::<ExecutionError>() {
+        Some(error) => error.metric_label(),
+        None if is_away => UNAVAILABLE,
+        // Everything else is about what was asked for.
+        None => INVALID,
+    };
     terminal::line(&format!(
         "{:#}",
         json!({"status": status, "error": format!("{error:#}")})
     ));
 }
+
+/// The status of a run that a later try may start: the hub is away.
+const UNAVAILABLE: &str = "unavailable";
 
 /// The status of a run that is not started since something in the command line, the skill or this machine is wrong.
 const INVALID: &str = "invalid";

@@ -22,7 +22,9 @@ use super::runtime::{self, package_rules, version_refused};
 /// Makes a snapshot of what was found. A source that is broken now keeps its last good revision, and a report says so.
 pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -> Snapshot {
     let mut reports = std::mem::take(&mut found.reports);
-    let lost = std::mem::take(&mut found.lost);
+    let mut lost = std::mem::take(&mut found.lost);
+    // Of the files of other tools nothing was served: they are not looked up for each skill.
+    lost.retain(|report| last.gave(&report.origin));
     found.failed.extend(lost.iter().map(|report| report.origin.clone()));
     let broken = broken_runtime(&found, last).map(|(_, origin)| origin);
     let is_here = |id: &SkillRef| found.skills.iter().any(|source| source.id == *id);

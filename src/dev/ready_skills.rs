@@ -53,7 +53,10 @@ impl ReadySkills {
 
     /// The packages that a new revision lacks, where the one that is served has its own.
     pub(super) fn lack(&self, new: &Arc<Skill>, served: &Skill) -> Option<Lack> {
-        self.packages.as_ref()?.lack(new, served)
+        let packages = self.packages.as_ref()?;
+        // Before it is judged: what installs it may be done with it before all sources are judged.
+        self.lock().waiting.push(Arc::clone(new));
+        packages.lack(new, served)
     }
 
     /// Sends to `wake` whenever packages are there, or cannot be had, while new revisions wait.

@@ -84,8 +84,9 @@ pub async fn watch(
                 Err(report) => with_report(&current, report),
             };
             if snapshot.revision != current.revision || snapshot.reports != current.reports {
-                on_change(&snapshot);
                 follower.replace(snapshot);
+                // The console tells what is served.
+                on_change(&follower.current());
             }
             follower.changes_read(seen);
         }

@@ -112,11 +112,12 @@ impl Packages {
         })
     }
 
-    /// What a new revision of a skill lacks, where runs of the one that is served have their packages; where they have not, nothing is
-    /// lost by the new one.
+    /// What a new revision of a skill lacks, where runs of the one that is served have their packages, or may have them in a moment;
+    /// where these have failed, nothing is lost by the new one.
     pub fn lack(&self, new: &Skill, served: &Skill) -> Option<Lack> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(known.get(&served.environment_id()), Some(Known::Ready)) {
+        let of_served = known.get(&served.environment_id());
+        if !matches!(of_served, Some(Known::Ready | Known::Wanted(_))) {
             return None;
         }
         match self.judged(&mut known, new) {

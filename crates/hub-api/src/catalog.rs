@@ -78,7 +78,7 @@ pub struct Removed {
 /// Skills that are not served, by identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnservedSkills {
-    /// The first [`UNSERVED_MAX`] of them.
+    /// At most [`UNSERVED_MAX`] of them; those of mode Never come last.
     pub skills: Vec<UnservedSkill>,
 }
 

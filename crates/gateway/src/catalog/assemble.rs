@@ -143,6 +143,11 @@ impl LastGood {
         of_it.map(|(id, _)| id)
     }
 
+    /// Whether a file or folder gave something that was served last.
+    pub fn gave(&self, origin: &str) -> bool {
+        self.runtime_origin() == Some(origin) || self.of_origin(origin).next().is_some()
+    }
+
     /// A skill as it was served last.
     pub fn skill(&self, id: &SkillRef) -> Option<&Arc<Skill>> {
         self.skills.get(id).map(|kept| &kept.skill)

@@ -47,7 +47,7 @@ pub(super) async fn list(reader: ProviderReader, mut request: Request) -> Result
         Err(other) => return Ok(other),
     };
     let Some(first) = listing.page(&read.bytes, usize::MAX).await else {
-        return Ok(respond(parts, read));
+        return Ok(incomplete("The provider's list cannot be read, so it is not shown."));
     };
     let Some(page) = page_with_own(HeldPage::of(read, first)?, &mut listing).await? else {
         return Ok(incomplete("The provider did not return the next page of completions."));
