@@ -7,7 +7,7 @@ import yaml
 
 from harness import ROOT
 
-GOLDENS = os.path.join(ROOT, "src", "jobs", "golden")
+GOLDENS = os.path.join(ROOT, "src", "jobs", "pods", "golden")
 PYTHON_DIGEST, RUNNER_DIGEST = "sha256:" + "aa" * 32, "sha256:" + "bb" * 32
 NO_UID = "00000000-0000-4000-8000-000000000000"
 
