@@ -80,10 +80,7 @@ async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
     let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), kill);
     let error = outcome.unwrap_err();
     assert!(matches!(error, ExecutionError::Internal(_)), "{error}");
-    until_within(SWEPT_WITHIN, "everything is swept", || {
-        living_named("orphan").is_empty()
-    })
-    .await;
+    until_within(SWEPT_WITHIN, "everything is swept", || living_named("orphan") == 0).await;
 }
 
 /// Without a uid of the run's own only the runner finds all of its processes: it is not killed while it is late.
@@ -113,35 +110,46 @@ async fn a_late_runner_without_a_uid_of_its_own_still_ends_its_run() {
     };
     let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), stall);
     assert_eq!(outcome.unwrap().exit, Exit::Timeout);
-    until_within(SWEPT_WITHIN, "everything has ended", || living_named("late").is_empty()).await;
+    until_within(SWEPT_WITHIN, "everything has ended", || living_named("late") == 0).await;
 }
 
-/// The parents of the living processes of this name.
-fn living_named(name: &str) -> Vec<i32> {
+/// Processes of this name that live: what has ended and is not reaped is none.
+fn living_named(name: &str) -> usize {
     let name = comm(name);
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     entries
-        .filter_map(|entry| {
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            let (head, tail) = stat.rsplit_once(") ")?;
-            let mut words = tail.split(' ');
-            let state = words.next()?;
-            let parent = words.next()?.parse().ok()?;
-            (head.ends_with(&format!("({name}")) && !matches!(state, "Z" | "X")).then_some(parent)
+        .filter(|entry| {
+            let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ")
+                .is_some_and(|(head, tail)| head.ends_with(&format!("({name}")) && !tail.starts_with(['Z', 'X']))
         })
-        .collect()
+        .count()
 }
 
-/// The runner that at least so many of these processes have as parent.
+/// The runner of this test run that at least so many processes of this name have as parent. The kernel's lists of children
+/// are asked, not every process of the machine: a head in a session of its own may get the processor as often as this whole
+/// test run, and 300 of them leave it too little for a look at all of /proc before they end by themselves.
 fn runner_of_many(name: &str, least: usize) -> Option<rustix::process::Pid> {
-    let parents = living_named(name);
-    let is_runner = |pid: i32| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == "knack-runner")
+    let is_named = |pid: &i32, name: &str| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
     };
-    let counted = |pid: i32| parents.iter().filter(|parent| **parent == pid).count();
-    let runner = parents
-        .iter()
-        .copied()
-        .find(|pid| counted(*pid) >= least && is_runner(*pid))?;
+    let this_run = rustix::process::getpid().as_raw_pid();
+    let runner = children_of(this_run).into_iter().find(|pid| {
+        let named = |child: &i32| is_named(child, &comm(name));
+        is_named(pid, "knack-runner") && children_of(*pid).into_iter().filter(named).take(least).count() == least
+    })?;
     rustix::process::Pid::from_raw(runner)
+}
+
+/// The children of every thread of a process, those that have ended and are not reaped too.
+fn children_of(pid: i32) -> Vec<i32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .filter_map(|child| child.parse().ok())
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
