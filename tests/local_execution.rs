@@ -7,6 +7,8 @@
 
 #[path = "local_execution/declared.rs"]
 mod declared;
+#[path = "support/hydra.rs"]
+mod hydra;
 #[path = "local_execution/machine_limits.rs"]
 mod machine_limits;
 #[path = "support/runner.rs"]
@@ -17,6 +19,7 @@ mod skip;
 mod survivors;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,13 +74,19 @@ fn comm(name: &str) -> String {
     format!("{name}{}", std::process::id())
 }
 
-/// Processes of this test run whose name is `name`.
-fn processes_named(name: &str) -> usize {
+/// The folders in `/proc` of the processes of this test run whose name is `name`.
+fn folders_named(name: &str) -> Vec<PathBuf> {
     let name = comm(name);
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     entries
-        .filter(|entry| std::fs::read_to_string(entry.path().join("comm")).is_ok_and(|comm| comm.trim_end() == name))
-        .count()
+        .map(|entry| entry.path())
+        .filter(|folder| std::fs::read_to_string(folder.join("comm")).is_ok_and(|comm| comm.trim_end() == name))
+        .collect()
+}
+
+/// Processes of this test run whose name is `name`.
+fn processes_named(name: &str) -> usize {
+    folders_named(name).len()
 }
 
 /// Source that gives the process a name to be counted by.
@@ -398,24 +407,37 @@ async fn forks_without_end_leave_nothing() {
 
 /// A floor above this is a machine that stands still, and says nothing about how long a kill takes.
 const FLOOR_MAX: Duration = Duration::from_millis(50);
+/// Attempts of a machine that does not stand still, of which one must be in time.
+const JUDGED: usize = 5;
+/// How long such attempts are waited for. After that the kill is compared with what else ends on this machine.
+const QUIET_WITHIN: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn cancelling_answers_at_once_and_kills_within_a_tenth_of_a_second() {
     let executor = executor(0).await;
-    let mut ended = Vec::new();
+    let (mut ended, begun) = (Vec::new(), Instant::now());
+    let in_time = |took: Duration, floor: Duration| took < Duration::from_millis(100) + 4 * floor;
     // A machine that is busy with other things only adds to the time.
-    for attempt in 0..5 {
+    for attempt in 0.. {
         let cancel = CancellationToken::new();
         let source = named("cancel", "import time\ntime.sleep(60)");
         let request = timeout(python(&attempt.to_string(), &source), Duration::from_mins(1));
         let id = request.id;
         let running = executor.execute(request, cancel.clone());
         let stop = async {
-            until("the program runs", || processes_named("cancel") == 1).await;
+            let mut program = Vec::new();
+            until("the program runs", || {
+                program = folders_named("cancel");
+                program.len() == 1
+            })
+            .await;
             cancel.cancel();
             let since = Instant::now();
-            until_within(SWEPT_WITHIN, "the program is gone", || processes_named("cancel") == 0).await;
-            since.elapsed()
+            // It has forked nothing: a look at all of /proc takes longer than the kill.
+            until_within(SWEPT_WITHIN, "the program is gone", || !program[0].exists()).await;
+            let took = since.elapsed();
+            assert_eq!(processes_named("cancel"), 0);
+            took
         };
         let (outcome, took) = tokio::join!(running, stop);
         assert_eq!(outcome.unwrap_err(), ExecutionError::Cancelled);
@@ -426,11 +448,19 @@ async fn cancelling_answers_at_once_and_kills_within_a_tenth_of_a_second() {
         );
         let floor = end_of_a_sleep().await;
         ended.push((took, floor));
-        if took < Duration::from_millis(100) + 4 * floor.min(FLOOR_MAX) {
+        if in_time(took, floor.min(FLOOR_MAX)) {
             return;
         }
+        let judged = ended.iter().filter(|(_, floor)| *floor <= FLOOR_MAX).count();
+        assert!(judged < JUDGED, "the program, and one without a sandbox: {ended:?}");
+        if begun.elapsed() > QUIET_WITHIN {
+            break;
+        }
     }
-    panic!("the program, and one without a sandbox: {ended:?}");
+    assert!(
+        ended.iter().any(|(took, floor)| in_time(*took, *floor)),
+        "the program, and one without a sandbox: {ended:?}"
+    );
 }
 
 /// How long it takes here and now until a process that is killed is seen to be gone.
@@ -441,7 +471,7 @@ async fn end_of_a_sleep() -> Duration {
     child.kill().unwrap();
     until_within(SWEPT_WITHIN, "the sleep is gone", || {
         let _ = child.try_wait();
-        processes_named("sleep") == 0 && !std::path::Path::new(&process).exists()
+        !std::path::Path::new(&process).exists()
     })
     .await;
     since.elapsed()

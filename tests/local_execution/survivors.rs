@@ -7,24 +7,13 @@ use knack_execution::local::{LocalExecutor, LocalSettings};
 use knack_execution::{ExecutionError, Executor as _, Exit};
 use tokio_util::sync::CancellationToken;
 
+use crate::hydra::{CpuGroup, HYDRA, alone, children_named, let_grow};
 use crate::runner::{self, executor, python};
 use crate::skip::skip;
 use crate::{SWEPT_WITHIN, comm, named, processes_named, run, timeout, until, until_within};
 
-/// 300 detached processes, each of which forks and exits as fast as it can, from the moment that all are there; and each
-/// looks at the clock, so that none can run away from the test.
-const HYDRA: &str = include_str!("../../crates/runner/tests/runner/hydra.py");
-
-/// Two at once, of this or another checkout, take the time from each other that they need to grow. The lock ends with
-/// the file.
-fn alone() -> std::fs::File {
-    let file = std::fs::File::create(
-        std::env::temp_dir().join(format!("knack-hydra-{}.lock", rustix::process::geteuid().as_raw())),
-    )
-    .unwrap();
-    file.lock().unwrap();
-    file
-}
+/// How long a hydra may take to grow. On a machine that is busy with other things the first time may be too short for it.
+const GROWS_WITHIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(25)];
 
 /// An executor that a hydra fits in, and no more of it than 600.
 async fn for_hydras() -> LocalExecutor {
@@ -40,44 +29,53 @@ async fn for_hydras() -> LocalExecutor {
 
 #[tokio::test]
 async fn three_hundred_reforking_detached_processes_leave_no_survivor() {
+    let test = "three_hundred_reforking_detached_processes_leave_no_survivor";
     let _alone = alone();
     let executor = for_hydras().await;
-    let request = timeout(python("1", &named("hydra", HYDRA)), Duration::from_secs(10));
-    let result = run(&executor, request).await;
-    assert_eq!(processes_named("hydra"), 0);
-    // Where the uid is not its own the run is ended for its number, which then is watched and not forbidden.
-    assert!(
-        matches!(result.exit, Exit::Timeout | Exit::ProcessLimit),
-        "{:?} {}",
-        result.exit,
-        result.stderr.text()
-    );
-    assert_eq!(result.stdout.text(), "heads\n");
+    for (attempt, grows_within) in GROWS_WITHIN.into_iter().enumerate() {
+        let request = timeout(python(&attempt.to_string(), &named("hydra", HYDRA)), grows_within);
+        let grow = tokio::time::timeout(grows_within, grow(test, "hydra"));
+        let (result, _group) = tokio::join!(run(&executor, request), grow);
+        assert_eq!(processes_named("hydra"), 0);
+        // Where the uid is not its own the run is ended for its number, which then is watched and not forbidden.
+        assert!(
+            matches!(result.exit, Exit::Timeout | Exit::ProcessLimit),
+            "{:?} {}",
+            result.exit,
+            result.stderr.text()
+        );
+        if result.stdout.text() == "heads\n" {
+            return;
+        }
+        assert_eq!(result.stdout.text(), "");
+    }
+    panic!("it does not grow");
 }
 
 /// Two threads: with one the look at /proc would take the turns of the executor, which has few among 300 heads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result() {
+    let test = "what_a_killed_runner_leaves_is_swept_and_the_run_has_no_result";
     let _alone = alone();
     let executor = for_hydras().await;
     // Without an own uid only what keeps its environment is found; a daemon that goes on quietly does.
     let quiet = "import os, time\nfor _ in range(5):\n  if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0: time.sleep(60)\n    os._exit(0)\ntime.sleep(60)";
-    let source = if rustix::process::geteuid().is_root() {
-        HYDRA
-    } else {
-        quiet
-    };
+    let is_root = rustix::process::geteuid().is_root();
+    let source = if is_root { HYDRA } else { quiet };
     let request = timeout(python("1", &named("orphan", source)), Duration::from_mins(1));
     let kill = async {
+        let group = if is_root { grow(test, "orphan").await } else { None };
         let mut runner = None;
         until("processes without a parent have the runner as theirs", || {
             runner = runner_of_many("orphan", 5);
             runner.is_some()
         })
         .await;
-        rustix::process::kill_process(runner.unwrap(), rustix::process::Signal::KILL).unwrap();
+        let runner = rustix::process::Pid::from_raw(runner.unwrap()).unwrap();
+        rustix::process::kill_process(runner, rustix::process::Signal::KILL).unwrap();
+        group
     };
-    let (outcome, ()) = tokio::join!(executor.execute(request, CancellationToken::new()), kill);
+    let (outcome, _group) = tokio::join!(executor.execute(request, CancellationToken::new()), kill);
     let error = outcome.unwrap_err();
     assert!(matches!(error, ExecutionError::Internal(_)), "{error}");
     until_within(SWEPT_WITHIN, "everything is swept", || living_named("orphan") == 0).await;
@@ -102,7 +100,7 @@ async fn a_late_runner_without_a_uid_of_its_own_still_ends_its_run() {
             runner.is_some()
         })
         .await;
-        let runner = runner.unwrap();
+        let runner = rustix::process::Pid::from_raw(runner.unwrap()).unwrap();
         rustix::process::kill_process(runner, rustix::process::Signal::STOP).unwrap();
         // Longer than the executor waits for a result.
         tokio::time::sleep(limit + DEADLINE_MARGIN + Duration::from_secs(2)).await;
@@ -129,27 +127,19 @@ fn living_named(name: &str) -> usize {
 /// The runner of this test run that at least so many processes of this name have as parent. The kernel's lists of children
 /// are asked, not every process of the machine: a head in a session of its own may get the processor as often as this whole
 /// test run, and 300 of them leave it too little for a look at all of /proc before they end by themselves.
-fn runner_of_many(name: &str, least: usize) -> Option<rustix::process::Pid> {
-    let is_named = |pid: &i32, name: &str| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim_end() == name)
-    };
+fn runner_of_many(name: &str, least: usize) -> Option<i32> {
     let this_run = rustix::process::getpid().as_raw_pid();
-    let runner = children_of(this_run).into_iter().find(|pid| {
-        let named = |child: &i32| is_named(child, &comm(name));
-        is_named(pid, "knack-runner") && children_of(*pid).into_iter().filter(named).take(least).count() == least
-    })?;
-    rustix::process::Pid::from_raw(runner)
+    let mut runners = children_named(this_run, "knack-runner").into_iter();
+    runners.find(|runner| children_named(*runner, &comm(name)).len() >= least)
 }
 
-/// The children of every thread of a process, those that have ended and are not reaped too.
-fn children_of(pid: i32) -> Vec<i32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
-    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
-    lists
-        .flat_map(|list| {
-            list.split_whitespace()
-                .filter_map(|child| child.parse().ok())
-                .collect::<Vec<_>>()
-        })
-        .collect()
+/// Waits for the main process of a hydra, and lets it grow.
+async fn grow(test: &str, name: &str) -> Option<CpuGroup> {
+    let mut main = None;
+    until("the hydra waits", || {
+        main = runner_of_many(name, 1).and_then(|runner| children_named(runner, &comm(name)).pop());
+        main.is_some()
+    })
+    .await;
+    let_grow(test, main.unwrap())
 }

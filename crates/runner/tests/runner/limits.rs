@@ -1,14 +1,14 @@
 //! Deadlines, caps and the end of everything that is left.
 
-use std::fs::File;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use knack_runner::protocol::{Exit, Identity, Limits, Start, StreamReport, ToRunner, Watch};
 
+use crate::hydra::{CpuGroup, HYDRA, alone, children_named, let_grow};
 use crate::support::{
-    RunReport, Runner, code, is_root, is_skipped, living_named, named, own, processes_named, python, run_command,
-    run_python, run_python_with,
+    RunReport, Runner, TIMEOUT_MS, code, comm, is_root, is_skipped, living_named, named, own, processes_named, python,
+    run_command, run_python, run_python_with,
 };
 
 fn limits(change: impl FnOnce(&mut Limits)) -> impl FnOnce(&mut Start) {
@@ -150,24 +150,23 @@ fn a_daemon_that_holds_the_pipe_does_not_delay_the_result() {
     assert_eq!(processes_named("daemon"), 0);
 }
 
-/// 300 detached processes, each of which forks and exits as fast as it can. They cannot outlive the test: a uid of the
-/// test's own has at most 600 processes, and each head checks the clock.
-const HYDRA: &str = include_str!("hydra.py");
+/// How long a hydra may take to grow. On a machine that is busy with other things the first times may be too short for it.
+const GROWS_WITHIN_MS: [u64; 3] = [3_000, 12_000, 20_000];
 
-/// Two at once, of this or another checkout, take the time from each other that they need to grow. The lock ends with
-/// the file.
-fn alone() -> File {
-    let file =
-        File::create(std::env::temp_dir().join(format!("knack-hydra-{}.lock", rustix::process::geteuid().as_raw())))
-            .unwrap();
-    file.lock().unwrap();
-    file
+/// Waits for the main process of a hydra, and lets it grow. `None`: it has not begun in time, or there is no control group for it.
+fn grow(test: &str, runner: &Runner, name: &str, within: Duration) -> Option<CpuGroup> {
+    let begun = Instant::now();
+    let runner = i32::try_from(runner.pid()).unwrap();
+    while begun.elapsed() < within {
+        if let [main, ..] = *children_named(runner, &comm(name)) {
+            return let_grow(test, main);
+        }
+        std::thread::yield_now();
+    }
+    None
 }
 
-/// How long a hydra may take to grow. On a machine that is busy with other things the first time may be too short for it.
-const GROWS_WITHIN_MS: [u64; 2] = [3_000, 12_000];
-
-fn behead(name: &str, boot: impl Fn() -> Runner, change: impl Fn(&mut Start)) {
+fn behead(test: &str, name: &str, boot: impl Fn() -> Runner, change: impl Fn(&mut Start)) {
     let _alone = alone();
     for timeout_ms in GROWS_WITHIN_MS {
         let mut runner = boot();
@@ -178,6 +177,7 @@ fn behead(name: &str, boot: impl Fn() -> Runner, change: impl Fn(&mut Start)) {
         runner.start(start);
         runner.run(code(&format!("{}{HYDRA}", named(name))));
         let began = Instant::now();
+        let _group = grow(test, &runner, name, Duration::from_millis(timeout_ms));
         let report = runner.finish();
         assert_eq!(processes_named(name), 0);
         assert_eq!(report.exit(), &Exit::Timeout);
@@ -194,20 +194,22 @@ fn behead(name: &str, boot: impl Fn() -> Runner, change: impl Fn(&mut Start)) {
 
 #[test]
 fn a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own() {
-    if is_skipped("a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own") {
+    let test = "a_hydra_at_full_speed_leaves_no_survivor_with_a_uid_of_its_own";
+    if is_skipped(test) {
         return;
     }
-    behead("hydra1", Runner::boot, |start| {
+    behead(test, "hydra1", Runner::boot, |start| {
         start.identity = Some(own(64_131));
     });
 }
 
 #[test]
 fn a_hydra_at_full_speed_leaves_no_survivor_among_strangers() {
-    if is_skipped("a_hydra_at_full_speed_leaves_no_survivor_among_strangers") {
+    let test = "a_hydra_at_full_speed_leaves_no_survivor_among_strangers";
+    if is_skipped(test) {
         return;
     }
-    behead("hydra2", Runner::boot, |start| {
+    behead(test, "hydra2", Runner::boot, |start| {
         start.identity = Some(Identity {
             exclusive: false,
             ..own(64_132)
@@ -224,12 +226,19 @@ fn a_hydra_at_full_speed_leaves_no_survivor_of_a_runner_without_rights() {
             Runner::boot()
         }
     };
-    behead("hydra3", boot, |start| start.identity = None);
+    let test = "a_hydra_at_full_speed_leaves_no_survivor_of_a_runner_without_rights";
+    behead(test, "hydra3", boot, |start| start.identity = None);
 }
+
+/// Children of a runner that a hydra has only once its heads fork.
+const MANY: usize = 5;
+/// How long that may take: less than the 30 s after which the heads end by themselves.
+const GROWN_WITHIN: Duration = Duration::from_secs(20);
 
 #[test]
 fn a_uid_is_ended_without_its_runner() {
-    if is_skipped("a_uid_is_ended_without_its_runner") {
+    let test = "a_uid_is_ended_without_its_runner";
+    if is_skipped(test) {
         return;
     }
     let _alone = alone();
@@ -239,11 +248,18 @@ fn a_uid_is_ended_without_its_runner() {
     start.limits.processes = Some(600);
     runner.start(start);
     runner.run(code(&format!("{}{HYDRA}", named("hydra4"))));
+    let _group = grow(test, &runner, "hydra4", Duration::from_millis(TIMEOUT_MS));
     runner.read_until(&mut RunReport::default(), |frame| {
         matches!(frame, knack_runner::protocol::FromRunner::Output(_))
     });
+    // Their pids change all the time, so they are looked for before the kill, where they are the runner's children: a look at every process
+    // of the machine could last until the heads end by themselves.
+    let pid = i32::try_from(runner.pid()).unwrap();
+    let began = Instant::now();
+    while children_named(pid, &comm("hydra4")).len() < MANY {
+        assert!(began.elapsed() < GROWN_WITHIN, "the heads are not there");
+    }
     runner.kill();
-    assert_ne!(processes_named("hydra4"), 0);
     let end = |uid: &str| {
         Command::new(env!("CARGO_BIN_EXE_knack-runner"))
             .args(["--end-uid", uid])

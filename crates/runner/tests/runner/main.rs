@@ -4,6 +4,8 @@
 
 mod conversation;
 mod disk;
+#[path = "../../../../tests/support/hydra.rs"]
+mod hydra;
 mod kernels;
 mod limits;
 mod locks;

@@ -455,7 +455,7 @@ fn before_exec(command: &mut Command, program: BpfProgram) {
 
 /// The kernel's name for processes of this test run: two checkouts may be tested at once. It keeps 15 bytes, of which
 /// the pid takes 7.
-fn comm(name: &str) -> String {
+pub(crate) fn comm(name: &str) -> String {
     assert!(name.len() <= 8, "{name}");
     format!("{name}{}", std::process::id())
 }

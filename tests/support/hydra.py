@@ -1,4 +1,6 @@
 import os, time
+while not os.path.exists('.tmp/go'):
+    time.sleep(0.01)
 end = time.monotonic() + 30
 gate, opener = os.pipe()
 def fork():
