@@ -149,7 +149,13 @@ impl Ownership {
         };
         let term = tokio::select! {
             term = begin => term,
-            () = LeaseHolder::lost(holder.clone()) => return TermEnd::Lost,
+            () = LeaseHolder::lost(holder.clone()) => {
+                tracing::warn!(
+                    runtime = %resolved.reference(),
+                    "this replica lost the Lease of the runtime while taking it over"
+                );
+                return TermEnd::Lost;
+            }
             () = self.shutdown.cancelled() => {
                 break_off(&unwritten, &term_ended).await;
                 return TermEnd::Lost;
