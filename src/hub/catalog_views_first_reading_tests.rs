@@ -116,7 +116,7 @@ async fn content_that_cannot_be_had_does_not_delay_a_start() {
     lock(&cluster.maps).clear();
     let good = cluster.deliver("b", "two", &json!({}));
     listed(&cluster, &[broken, good]);
-    let over = tokio::time::timeout(std::time::Duration::from_secs(20), started.over());
+    let over = tokio::time::timeout(READ_WITHIN, started.over());
     assert!(
         over.await.is_ok(),
         "one skill without its ConfigMap keeps all others from their callers"

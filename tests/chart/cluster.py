@@ -177,9 +177,11 @@ NOT_HERE = {
 
 
 def metrics_of(component):
-    """/metrics of the replicas of a component, as docs/observability.md reads those of the hub."""
+    """/metrics of the replicas of a component that answer, as docs/observability.md reads those of the hub."""
     names = kubectl("get", "pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=" + component, "-o", "jsonpath={.items[*].metadata.name}").split()
-    return "".join(kubectl("get", "--raw", "/api/v1/namespaces/%s/pods/%s:9090/proxy/metrics" % (NAMESPACE, name)) for name in names)
+    answers = (kubectl("get", "--raw", "/api/v1/namespaces/%s/pods/%s:9090/proxy/metrics" % (NAMESPACE, name), expect=None) for name in names)
+    # One that is being replaced, or a proxy that gives up, has nothing to tell yet.
+    return "".join(out for status, out, _ in answers if status == 0)
 
 
 def running_processes_have_what_is_monitored():
@@ -195,8 +197,8 @@ def running_processes_have_what_is_monitored():
 
     # The controller counts pods and objects once a minute, and a gateway reports its uses every 15 seconds.
     wait_until("metrics", 120, lambda: not missing(), lambda: "missing: %s" % missing())
-    used = 'skill="%s/adder",use="ran"} 1' % SKILLS
-    wait_until("the run among the hub's uses of skills", 60, lambda: used in metrics_of("hub"))
+    used = re.compile(r'skill="%s/adder",use="ran"\} 1( |$)' % re.escape(SKILLS), re.MULTILINE)
+    wait_until("the run among the hub's uses of skills", 60, lambda: used.search(metrics_of("hub")))
 
 
 def gateway_readiness(place=NAMESPACE):

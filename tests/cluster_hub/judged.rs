@@ -166,7 +166,12 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
             let refused = soon("it stops", async || refusal_of(&client, &post(), why).await).await;
             assert_eq!(refused.code, RefusalCode::Unavailable);
             policies.delete(fence, &DeleteParams::default()).await.unwrap();
-            refusal_of(&client, &post(), why).await.expect("there is none now");
+            soon("there is none now", async || {
+                let refused = refusal(&client, &post()).await;
+                let refused = refused.expect("a run without a fence is accepted");
+                refused.message.contains(why).then_some(())
+            })
+            .await;
             stands.metadata.resource_version = None;
             stands.metadata.uid = None;
             policies.create(&PostParams::default(), &stands).await.unwrap();
@@ -174,6 +179,11 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
                 refusal(&client, &post()).await.is_none().then_some(())
             })
             .await;
+            let words = ["python3", "skills/plain/scripts/run.py"];
+            let mut prints = installation.post(&skill, &fresh_id().to_string(), &words);
+            prints["limits"] = json!({"timeout_ms": 100_000});
+            let mut lines = accepted(&client, prints.to_string()).await;
+            assert_eq!(printed(&mut lines).await, "x\n");
             let set = async |spec: serde_json::Value| {
                 let patch = kube::api::Patch::Merge(json!({ "spec": spec }));
                 runtimes

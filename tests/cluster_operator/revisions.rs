@@ -20,6 +20,9 @@ const READY: &str = "True/Delivered";
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long nothing is written where nothing is left to write: the controller evaluates runtimes once in 250 ms.
 const QUIET: Duration = Duration::from_secs(5);
+/// How often the controller is asked meanwhile whether it gets the processor, and how soon it must answer.
+const PULSE: Duration = Duration::from_millis(500);
+const PULSE_WITHIN: Duration = Duration::from_secs(2);
 
 async fn revisions(client: &Client, namespace: &str) -> Vec<String> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -218,19 +221,23 @@ async fn versions(client: &Client, namespace: &str) -> BTreeMap<String, String> 
     all
 }
 
-/// The same once it does not change any more.
-async fn at_rest(client: &Client, namespace: &str) -> BTreeMap<String, String> {
+/// The same once it has not changed for a while, in which the controller always answered: one that gets no processor writes nothing
+/// either, and has its writes still to come.
+async fn at_rest(client: &Client, namespace: &str, controller: &Controller) -> BTreeMap<String, String> {
     let started = std::time::Instant::now();
-    let mut last = versions(client, namespace).await;
+    let (mut last, mut since) = (versions(client, namespace).await, started);
     loop {
-        tokio::time::sleep(QUIET).await;
+        tokio::time::sleep(PULSE).await;
+        let asked = std::time::Instant::now();
+        let is_answered = controller.get("/metrics").is_some() && asked.elapsed() < PULSE_WITHIN;
         let now = versions(client, namespace).await;
-        if now == last {
+        if now != last || !is_answered {
+            assert!(started.elapsed() < BOUND, "answered: {is_answered}; {last:?} {now:?}");
+            (last, since) = (now, std::time::Instant::now());
+        } else if since.elapsed() >= QUIET {
             cluster_support::progress("nothing is written any more");
             return now;
         }
-        assert!(started.elapsed() < BOUND, "{last:?} {now:?}");
-        last = now;
     }
 }
 
@@ -281,7 +288,7 @@ fn a_restart_of_the_controller_writes_nothing() {
         };
         until(&runtimes(&client, name), "main", "counts", counted).await;
         // What follows from that, the verdicts of the last evaluation above all, is written by then.
-        let before = at_rest(&client, name).await;
+        let before = at_rest(&client, name, &controller).await;
         controller.stop();
         let controller = Controller::start(cluster, name, &[name], &[], "leading").await;
         // Everything was looked at: five skills and the runtime.

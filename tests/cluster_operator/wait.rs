@@ -9,16 +9,28 @@ use serde::de::DeserializeOwned;
 
 /// A reconcile takes milliseconds; a busy machine of two cores takes its time.
 pub(crate) const BOUND: Duration = cluster_support::STILL;
+/// Between two watches.
+const AGAIN: Duration = Duration::from_millis(500);
 
 /// The object once a condition holds; fails with the object as it is after the bound.
 pub(crate) async fn until<K>(api: &Api<K>, name: &str, what: &str, condition: impl Condition<K>) -> Option<K>
 where
     K: Resource + Clone + Debug + Send + DeserializeOwned + serde::Serialize + 'static,
 {
-    let waited = tokio::time::timeout(BOUND, await_condition(api.clone(), name, condition)).await;
-    if let Ok(result) = waited {
+    let matches = |object: Option<&K>| condition.matches_object(object);
+    let watched = async {
+        loop {
+            match await_condition(api.clone(), name, matches).await {
+                Ok(object) => return object,
+                // A watch that is too old, a list that a busy API server gives up: the next one begins with what is there.
+                Err(error) => cluster_support::progress(format!("{name}: {error}")),
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    };
+    if let Ok(object) = tokio::time::timeout(BOUND, watched).await {
         cluster_support::progress(format!("{name}: {what}"));
-        return result.unwrap();
+        return object;
     }
     let now = api.get_opt(name).await.unwrap();
     panic!(

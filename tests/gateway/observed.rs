@@ -74,7 +74,9 @@ impl Observed {
     pub(crate) async fn ended(&self, request: &ExecutionRequest) -> Option<ExecutionStatus> {
         loop {
             match self.status(request).await {
-                Some(ExecutionStatus::Running) => tokio::time::sleep(Duration::from_millis(5)).await,
+                Some(ExecutionStatus::Pending | ExecutionStatus::Running) => {
+                    tokio::time::sleep(Duration::from_millis(5)).await
+                }
                 ended => return ended,
             }
         }

@@ -188,6 +188,7 @@ def test_the_tool_runner_runs_tools_beside_skills():
 
 def test_a_thread_goes_on_with_its_skills():
     if not hasattr(client.beta.messages, "thread"):
+        print("SKIPPED test test_a_thread_goes_on_with_its_skills: this version of the SDK has no threads")
         return
     thread = client.beta.messages.thread(**COMMON, tools=TOOLS)
     first = thread.send(*asked("weather and sum"))
