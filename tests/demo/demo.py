@@ -241,6 +241,7 @@ def main():
     parser.add_argument("--knack", required=True, help="path of the knack binary; knack-runner stands beside it")
     parser.add_argument("--upstream", choices=["mock", *REAL], default="mock")
     parser.add_argument("--keep", help="folder for the files and the console; default: a new one in the temporary folder")
+    parser.add_argument("--examples", default=os.path.join(ROOT, "examples"), help="folder of skills, packages and manifests")
     options = parser.parse_args()
     upstream = None if options.upstream == "mock" else options.upstream
     key, model, arguments = "demo-key", "knack-demo", []
@@ -256,7 +257,7 @@ def main():
     # The client's key goes by its request only; the gateway has none of its own.
     environment = {name: value for name, value in os.environ.items()
                    if not name.endswith("_API_KEY") and not name.startswith("KNACK_UPSTREAM")}
-    paths = [os.path.join(ROOT, "examples", part) for part in ("skills", "packages", "manifests")]
+    paths = [os.path.join(options.examples, part) for part in ("skills", "packages", "manifests")]
     begun = time.monotonic()
     demo = gateway = None
     try:
