@@ -175,14 +175,30 @@ async fn versions_that_no_lock_fixes_are_chosen_once() {
     let uploaded = declared(&[("package.json", GREET)]);
     let builder = fixture.builder(BuildLimits::default()).await;
     assert!(!builder.environment(&uploaded, &|_| {}).await.unwrap().is_new);
+    is_refused_without_a_lock(&fixture).await;
+}
+
+async fn is_refused_without_a_lock(fixture: &BuilderFixture) {
     let rules = Rules::read(&[], true).unwrap();
-    let builder = fixture.builder_under(BuildLimits::default(), rules).await;
-    let declared = declared(&[("package.json", GREET)]);
-    let error = builder.environment(&declared, &|_| {}).await.unwrap_err();
-    assert!(
-        error.state == State::Refused && error.text.contains("knack skill lock"),
-        "{error}"
-    );
+    for chooses in [false, true] {
+        let mut builder = fixture.builder_under(BuildLimits::default(), rules.clone()).await;
+        if chooses {
+            builder = builder.choosing_node();
+        }
+        let declared = declared(&[("package.json", GREET)]);
+        let error = builder.environment(&declared, &|_| {}).await.unwrap_err();
+        assert!(
+            error.state == State::Refused && error.text.contains("knack skill lock"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn versions_that_no_lock_fixes_are_refused_where_a_lock_is_required() {
+    let (fixture, server) = fixture(&[]).await;
+    is_refused_without_a_lock(&fixture).await;
+    assert!(server.asked.lock().unwrap().is_empty());
 }
 
 /// What nobody has asked npm for, such as an upload, makes it ask nobody for anything.
