@@ -158,7 +158,7 @@ fn told(result: &ExecutionResult) -> String {
     })
 }
 
-/// The burn takes 4 s unlocked; it must meet the limit first. All others are done sooner.
+/// The burn takes 10 s unlocked; it must meet the limit first, however late that is noticed. All others are done sooner than theirs.
 fn time_limit(name: &str) -> Duration {
-    Duration::from_secs(if name == "cpu_burn" { 2 } else { 15 })
+    Duration::from_secs(if name == "cpu_burn" { 2 } else { 30 })
 }
