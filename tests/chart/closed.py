@@ -60,9 +60,15 @@ def reached(place):
             return bool(socket.getaddrinfo(address, port))
         if kind == "udp":
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-                asking.settimeout(seconds)
-                asking.sendto(b"?", (address, port))
-                return bool(asking.recv(512))
+                # Asked again each second: a datagram may be lost on the way.
+                asking.settimeout(1)
+                for _ in range(seconds):
+                    asking.sendto(b"?", (address, port))
+                    try:
+                        return bool(asking.recv(512))
+                    except TimeoutError:
+                        continue
+                return False
         socket.create_connection((address, port), timeout=seconds).close()
         return True
     except OSError:

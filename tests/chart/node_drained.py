@@ -1,5 +1,6 @@
 """The node of the hub and of its sandboxes is drained while code runs: each run ends where it began, once."""
 
+import http.client
 import json
 import threading
 
@@ -32,7 +33,7 @@ def says(url, words):
     """The text of an answer, or why there is none."""
     try:
         return asked(url, words)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         return repr(error)
 
 

@@ -1,6 +1,7 @@
 """Everything of the release is rolled out anew while clients ask through its Service: no answer is cut, and none is refused."""
 
 import calendar
+import http.client
 import json
 import threading
 import time
@@ -50,7 +51,7 @@ class Client(threading.Thread):
             begun = time.strftime("%T")
             try:
                 text = asked(self.url, self.words)
-            except OSError as error:
+            except (OSError, http.client.HTTPException) as error:
                 text = repr(error)
             if text == QUESTIONS[self.words]:
                 self.right += 1

@@ -41,8 +41,14 @@ def helm_release(verb, other, *words):
 
 
 def runtime(packages):
-    """Sets `spec.packages` of the default runtime, over what is there; None takes it away."""
+    """Sets `spec.packages` of the default runtime, over what is there; None takes it away. Then the controller has seen it: a skill that
+    comes next is judged by it."""
     kubectl("patch", "skillruntime", "default", "-n", SANDBOXES, "--type=merge", "-p", json.dumps({"spec": {"packages": packages}}))
+
+    def seen():
+        found = get("skillruntime", "default", "-n", SANDBOXES)
+        return found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"]
+    wait_until("the controller sees the runtime's packages", 60, seen)
 
 
 def environments():
