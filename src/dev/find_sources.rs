@@ -16,6 +16,7 @@ use super::config_maps::ConfigMaps;
 use super::file_changes::parent_of;
 use super::folder::read_folder;
 use super::lost_manifests::lost;
+use super::named_folder::NamedFolder;
 use super::runtime::{self, AskedSandbox};
 use super::search_progress::{SEARCH_MAX_DEPTH, Searched, is_recording};
 use super::search_settings::{Search, SourceFlags};
@@ -72,7 +73,7 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
         let there = std::fs::metadata(path);
         let problem = PathProblem::of(&there);
         match there {
-            Ok(metadata) if metadata.is_dir() => found.directory(search, path, 0),
+            Ok(metadata) if metadata.is_dir() => found.named_folder(search, path),
             Ok(_) if is_skill_file(path) => found.skill_folder(search, parent_of(path)),
             Ok(_) => {
                 search.reads_named_file(path);
@@ -172,6 +173,22 @@ impl DiscoveredSources {
         self.named_failed
             .push(SourceReport::error(origin.clone(), text.clone()));
         self.fail(origin, text);
+    }
+
+    /// The folder of a path that a user named. One that is replaced meanwhile gives nothing: what it gave before stays until it is read
+    /// again, which its change brings about.
+    fn named_folder(&mut self, search: &Search, path: &Path) {
+        let (skills, runtimes) = (self.skills.len(), self.runtimes.len());
+        let folder = NamedFolder::at(path);
+        self.directory(search, path, 0);
+        if folder.was_replaced(path) {
+            self.skills.truncate(skills);
+            self.runtimes.truncate(runtimes);
+            self.fail(
+                path.display().to_string(),
+                "another folder, or none, took its place while it was read".to_owned(),
+            );
+        }
     }
 
     fn directory(&mut self, search: &Search, directory: &Path, depth: usize) {

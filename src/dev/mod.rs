@@ -13,6 +13,7 @@ mod folder;
 mod history;
 mod local;
 mod lost_manifests;
+mod named_folder;
 mod new_revisions;
 mod notes;
 mod offered;
