@@ -1,6 +1,6 @@
 //! ConfigMaps to files, every byte verified.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::SkillOverrides;
@@ -10,7 +10,7 @@ use knack_vocabulary::ANNOTATION_SHARD;
 use kube::ResourceExt as _;
 use sha2::{Digest as _, Sha256};
 
-use super::index::{ArtifactIndex, FORMAT, FileEntry, INDEX_KEY};
+use super::index::{ArtifactIndex, FORMAT, FileEntry, FilePiece, INDEX_KEY};
 use super::sha256;
 
 /// The content of an artifact.
@@ -41,7 +41,8 @@ impl Content {
 #[error("artifact: {0}")]
 pub struct ArtifactError(String);
 
-/// Reads an artifact from its ConfigMaps, given in any order. Verifies the hash of every file and of the tree.
+/// Reads an artifact from its ConfigMaps, given in any order. Verifies the hash of every file and of the tree. The files have at most
+/// the bytes of the ConfigMaps, whatever the index says: others write indexes, too.
 pub fn read(config_maps: &[ConfigMap]) -> Result<Content, ArtifactError> {
     let mut shards: BTreeMap<usize, &ConfigMap> = BTreeMap::new();
     for config_map in config_maps {
@@ -65,8 +66,12 @@ pub fn read(config_maps: &[ConfigMap]) -> Result<Content, ArtifactError> {
         )));
     }
     let mut files = BTreeMap::new();
+    let mut values = ShardValues {
+        shards: &shards,
+        used: HashSet::new(),
+    };
     for entry in &index.files {
-        files.insert(entry.path.clone(), file(entry, &shards)?);
+        files.insert(entry.path.clone(), file(entry, &mut values)?);
     }
     let digest = knack_skill::tree::digest(&files);
     if digest != index.digest {
@@ -112,30 +117,55 @@ fn number(config_map: &ConfigMap) -> Result<usize, ArtifactError> {
         })
 }
 
-fn file(entry: &FileEntry, shards: &BTreeMap<usize, &ConfigMap>) -> Result<SkillFile, ArtifactError> {
-    let mut bytes = Vec::new();
-    for piece in &entry.pieces {
-        let shard = shards
+/// The values of the shards, each of which is a part of one file.
+struct ShardValues<'a> {
+    shards: &'a BTreeMap<usize, &'a ConfigMap>,
+    /// Shard and key of those that a file has.
+    used: HashSet<(usize, &'a str)>,
+}
+
+impl<'a> ShardValues<'a> {
+    /// The value of a piece. Errors: there is none, or a file has it already.
+    fn take(&mut self, entry: &FileEntry, piece: &'a FilePiece) -> Result<&'a [u8], ArtifactError> {
+        let shard = self
+            .shards
             .get(&piece.shard)
             .ok_or_else(|| ArtifactError(format!("shard {} of {} is missing", piece.shard, entry.path)))?;
-        let text = shard
-            .data
-            .as_ref()
-            .and_then(|data| data.get(&piece.key))
-            .map(String::as_bytes);
-        let binary = shard
-            .binary_data
-            .as_ref()
-            .and_then(|data| data.get(&piece.key))
-            .map(|b| b.0.as_slice());
-        let part = text.or(binary).ok_or_else(|| {
-            ArtifactError(format!(
-                "key {} of {} is missing in shard {}",
-                piece.key, entry.path, piece.shard
-            ))
-        })?;
-        bytes.extend_from_slice(part);
+        let text = shard.data.as_ref().and_then(|data| data.get(&piece.key));
+        let binary = shard.binary_data.as_ref().and_then(|data| data.get(&piece.key));
+        let value = text
+            .map(String::as_bytes)
+            .or_else(|| binary.map(|bytes| bytes.0.as_slice()))
+            .ok_or_else(|| {
+                ArtifactError(format!(
+                    "key {} of {} is missing in shard {}",
+                    piece.key, entry.path, piece.shard
+                ))
+            })?;
+        if !self.used.insert((piece.shard, &piece.key)) {
+            return Err(ArtifactError(format!(
+                "{INDEX_KEY} uses key {} of shard {} twice, the second time for {}",
+                piece.key, piece.shard, entry.path
+            )));
+        }
+        Ok(value)
     }
+}
+
+fn file<'a>(entry: &'a FileEntry, values: &mut ShardValues<'a>) -> Result<SkillFile, ArtifactError> {
+    let parts: Vec<&[u8]> = entry
+        .pieces
+        .iter()
+        .map(|piece| values.take(entry, piece))
+        .collect::<Result<_, _>>()?;
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    if length != entry.size {
+        return Err(ArtifactError(format!(
+            "{} has {length} bytes, {INDEX_KEY} says {}",
+            entry.path, entry.size
+        )));
+    }
+    let bytes = parts.concat();
     if sha256(&bytes) != entry.sha256 {
         return Err(ArtifactError(format!("{} does not match the index", entry.path)));
     }

@@ -251,3 +251,43 @@ fn damage_is_reported() {
         assert!(message.contains(part), "{message:?} should contain {part:?}");
     }
 }
+
+/// What an index of somebody else says must not decide how much memory its reader needs.
+#[test]
+fn an_index_that_uses_a_value_again_is_refused_before_anything_is_copied() {
+    let large = noise(100 << 10);
+    let files = files(&[("SKILL.md", b"hi", false), ("large", &large, false)]);
+    let whole = build(&skill(), &files, &SkillOverrides::default());
+    let edited = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut shards = whole.shards.clone();
+        let text = shards[0].data.as_mut().unwrap().get_mut(INDEX_KEY).unwrap();
+        let mut index: serde_json::Value = serde_json::from_str(text).unwrap();
+        change(&mut index["files"]);
+        *text = index.to_string();
+        read(&shards).unwrap_err().to_string()
+    };
+    // 1 GiB if it was believed.
+    let many = edited(&|files| {
+        let piece = files[1]["pieces"][0].clone();
+        files[1]["pieces"] = vec![piece; 10_000].into();
+    });
+    assert_eq!(
+        many,
+        "artifact: index.json uses key f1-large of shard 0 twice, the second time for large"
+    );
+    let of_two_files = edited(&|files| files[0]["pieces"] = files[1]["pieces"].clone());
+    assert!(
+        of_two_files.contains("SKILL.md has 102400 bytes, index.json says 2"),
+        "{of_two_files}"
+    );
+    let of_two_files = edited(&|files| {
+        files[0]["path"] = "copy".into();
+        files[0]["size"] = files[1]["size"].clone();
+        files[0]["sha256"] = files[1]["sha256"].clone();
+        files[0]["pieces"] = files[1]["pieces"].clone();
+    });
+    assert!(
+        of_two_files.contains("twice, the second time for large"),
+        "{of_two_files}"
+    );
+}
