@@ -233,6 +233,32 @@ async fn an_uploaded_skill_is_read_once_and_again_when_its_config_maps_change() 
     leading.await.unwrap().unwrap();
 }
 
+/// A user may write a Skill that names an upload, and its ConfigMaps. If the index decided how much is read, one such Skill would end the
+/// controller of the whole cluster, again after each start.
+#[tokio::test]
+async fn an_index_that_names_a_value_many_times_costs_no_memory_and_its_skill_says_so() {
+    let mut hostile = FakeCluster::new();
+    let map = hostile.upload.get_mut("draw-upload-0").unwrap();
+    map["data"]["a"] = json!("a".repeat(100 << 10));
+    let mut index: Value = serde_json::from_str(map["data"]["index.json"].as_str().unwrap()).unwrap();
+    index["files"][0]["pieces"] = vec![json!({"shard": 0, "key": "a"}); 10_000].into();
+    map["data"]["index.json"] = json!(index.to_string());
+    let fake_cluster = Arc::new(Mutex::new(hostile));
+    let asked = Arc::clone(&fake_cluster);
+    let (address, _lease) = start(move |method, path, body| asked.lock().unwrap().answer(method, path, body));
+    let (leading, shutdown) = lead(address, settings()).await;
+
+    until(&fake_cluster, "it is refused", |fake_cluster| {
+        fake_cluster.reason() == "DigestMismatch"
+    })
+    .await;
+    let status = fake_cluster.lock().unwrap().skill["status"].clone();
+    let text = "index.json uses key a of shard 0 twice, the second time for SKILL.md";
+    assert!(status.to_string().contains(text), "{status}");
+    shutdown.cancel();
+    leading.await.unwrap().unwrap();
+}
+
 /// A Skill whose default version is 2.0.0, and which has the version 1.0.0, too.
 fn two_versions() -> FakeCluster {
     let mut fake_cluster = FakeCluster::new();

@@ -1,15 +1,20 @@
 //! Files in a ConfigMap.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::skill::ConfigMapSource;
 use knack_skill::model::SkillFile;
+use knack_skill::tree::MAX_FOLDER_BYTES;
 
 use super::{Cause, Files, SourceError};
 
 /// Execute bit of the owner, in a file mode.
 const OWNER_EXECUTE: i32 = 0o100;
 
-/// The files that a source takes from its ConfigMap.
+/// The files that a source takes from its ConfigMap. Items that take the same key share its bytes, and all files together are no larger
+/// than a skill: items can name one key many times.
 pub fn config_map_files(source: &ConfigMapSource, config_map: &ConfigMap) -> Result<Files, SourceError> {
     let value = |key: &str| -> Option<&[u8]> {
         let text = config_map.data.as_ref().and_then(|data| data.get(key));
@@ -18,14 +23,15 @@ pub fn config_map_files(source: &ConfigMapSource, config_map: &ConfigMap) -> Res
             .or_else(|| binary.map(|bytes| bytes.0.as_slice()))
     };
     let Some(items) = &source.items else {
-        let texts = config_map.data.iter().flat_map(std::collections::BTreeMap::keys);
-        let binaries = config_map.binary_data.iter().flat_map(std::collections::BTreeMap::keys);
+        let texts = config_map.data.iter().flat_map(BTreeMap::keys);
+        let binaries = config_map.binary_data.iter().flat_map(BTreeMap::keys);
         return Ok(texts
             .chain(binaries)
-            .filter_map(|key| Some((key.clone(), file(value(key)?, false))))
+            .filter_map(|key| Some((key.clone(), file(value(key)?.into(), false))))
             .collect());
     };
-    let mut files = Files::new();
+    let (mut files, mut total) = (Files::new(), 0);
+    let mut shared: BTreeMap<&str, Arc<[u8]>> = BTreeMap::new();
     for item in items {
         let Some(bytes) = value(&item.key) else {
             return Err(SourceError::new(
@@ -36,8 +42,21 @@ pub fn config_map_files(source: &ConfigMapSource, config_map: &ConfigMap) -> Res
                 ),
             ));
         };
+        total += bytes.len();
+        if total > MAX_FOLDER_BYTES {
+            return Err(SourceError::new(
+                Cause::TooLarge,
+                format!(
+                    "spec.source.configMap.items: the files have more than {MAX_FOLDER_BYTES} bytes (8 MiB) in all; use large keys fewer times"
+                ),
+            ));
+        }
+        let bytes = shared.entry(&item.key).or_insert_with(|| bytes.into());
         let executable = item.mode.is_some_and(|mode| mode & OWNER_EXECUTE != 0);
-        if files.insert(item.path.clone(), file(bytes, executable)).is_some() {
+        if files
+            .insert(item.path.clone(), file(Arc::clone(bytes), executable))
+            .is_some()
+        {
             return Err(SourceError::new(
                 Cause::Invalid,
                 format!("spec.source.configMap.items: path {:?} appears twice", item.path),
@@ -47,11 +66,8 @@ pub fn config_map_files(source: &ConfigMapSource, config_map: &ConfigMap) -> Res
     Ok(files)
 }
 
-fn file(bytes: &[u8], executable: bool) -> SkillFile {
-    SkillFile {
-        bytes: bytes.into(),
-        executable,
-    }
+fn file(bytes: Arc<[u8]>, executable: bool) -> SkillFile {
+    SkillFile { bytes, executable }
 }
 
 #[cfg(test)]
@@ -83,6 +99,24 @@ mod tests {
         let files = config_map_files(&source(items), &config_map()).unwrap();
         assert_eq!(files.len(), 2);
         assert!(files["scripts/run.sh"].executable && !files["SKILL.md"].executable);
+    }
+
+    #[test]
+    fn a_key_that_many_items_take_is_in_memory_once_and_no_more_often_than_a_skill_has_room_for() {
+        let config_map: ConfigMap =
+            serde_json::from_value(serde_json::json!({"data": {"large": "x".repeat(1 << 20)}})).unwrap();
+        let taken = |count: usize| {
+            let items: Vec<_> = (0..count)
+                .map(|number| serde_json::json!({"key": "large", "path": format!("f{number}")}))
+                .collect();
+            config_map_files(&source(items.into()), &config_map)
+        };
+        let files = taken(8).unwrap();
+        assert_eq!(files.len(), 8);
+        assert!(files.values().all(|file| Arc::ptr_eq(&file.bytes, &files["f0"].bytes)));
+        let error = taken(256).unwrap_err();
+        assert_eq!(error.cause, Cause::TooLarge);
+        assert!(error.message.contains("more than 8388608 bytes"), "{error}");
     }
 
     #[test]

@@ -2,11 +2,50 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::skill::UploadSource;
+use knack_skill::tree::MAX_FOLDER_BYTES;
 use knack_vocabulary::LABEL_UPLOAD;
 use kube::ResourceExt as _;
 
 use super::{Cause, Files, SourceError};
-use crate::artifact;
+use crate::artifact::{self, INDEX_MAX_BYTES};
+
+/// Keys and values of all ConfigMaps of an upload, bytes: a skill's files, their index, and keys, each of which is in the index, too. A
+/// user can name thirty-two ConfigMaps of any content.
+const UPLOAD_MAX_BYTES: usize = MAX_FOLDER_BYTES + 2 * INDEX_MAX_BYTES;
+
+/// The ConfigMaps of an upload that were read so far, within the bytes that an upload can have.
+#[derive(Debug, Default)]
+pub struct UploadMaps {
+    maps: Vec<ConfigMap>,
+    bytes: usize,
+}
+
+impl UploadMaps {
+    /// Adds the next one. Errors: together they have more bytes than any upload.
+    pub fn add(&mut self, map: ConfigMap) -> Result<(), SourceError> {
+        let texts = map.data.iter().flatten().map(|(key, value)| key.len() + value.len());
+        let binaries = map
+            .binary_data
+            .iter()
+            .flatten()
+            .map(|(key, value)| key.len() + value.0.len());
+        self.bytes += texts.chain(binaries).sum::<usize>();
+        if self.bytes > UPLOAD_MAX_BYTES {
+            let text = format!(
+                "the ConfigMaps hold more than {UPLOAD_MAX_BYTES} bytes ({} MiB), which no upload has; upload the skill again",
+                UPLOAD_MAX_BYTES >> 20
+            );
+            return Err(SourceError::new(Cause::TooLarge, text).of_field("spec.source.upload"));
+        }
+        self.maps.push(map);
+        Ok(())
+    }
+
+    /// All of them.
+    pub fn into_maps(self) -> Vec<ConfigMap> {
+        self.maps
+    }
+}
 
 /// The files of the ConfigMaps that a source names, if they are the ones that were uploaded.
 ///
@@ -83,6 +122,24 @@ mod tests {
         let (source, maps, files) = uploaded("One.");
         assert!(maps.len() > 1);
         assert_eq!(uploaded_files(&source, &maps).unwrap(), files);
+    }
+
+    #[test]
+    fn no_more_is_held_of_config_maps_than_an_upload_can_have() {
+        let (_, maps, _) = uploaded("One.");
+        let mut read = UploadMaps::default();
+        for map in &maps {
+            read.add(map.clone()).unwrap();
+        }
+        assert_eq!(read.into_maps(), maps);
+        let foreign: ConfigMap =
+            serde_json::from_value(serde_json::json!({"data": {"a": "x".repeat((1 << 20) - 1)}})).unwrap();
+        let mut read = UploadMaps::default();
+        for _ in 0..10 {
+            read.add(foreign.clone()).unwrap();
+        }
+        let error = read.add(foreign).unwrap_err();
+        assert_eq!(error.cause, Cause::TooLarge, "{error}");
     }
 
     #[test]

@@ -14,7 +14,9 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::memory::Versions;
 use super::super::reason::Reason;
-use crate::sources::{Cause, Files, SourceError, archive, below, config_map_files, inline_files, uploaded_files};
+use crate::sources::{
+    Cause, Files, SourceError, UploadMaps, archive, below, config_map_files, inline_files, uploaded_files,
+};
 
 /// Why there are no files: the object's fault, or the API server's.
 pub(super) enum Unresolved {
@@ -118,24 +120,34 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
 async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) -> Result<Files, Unresolved> {
     let namespace = skill.namespace().unwrap_or_default();
     let maps = upload_maps(context, &namespace, source).await?;
-    let files = uploaded_files(source, &maps)?;
-    let versions = maps.iter().map(|map| (map.name_any(), map.resource_version()));
+    let versions: Versions = maps
+        .iter()
+        .map(|map| (map.name_any(), map.resource_version()))
+        .collect();
+    let files = verified(source, maps).await?;
     context
         .memory
         .uploads
-        .remember(&skill.uid().unwrap_or_default(), versions.collect());
+        .remember(&skill.uid().unwrap_or_default(), versions);
     Ok(files)
 }
 
 /// The files of a version of an uploaded skill that is not the default one.
 pub(super) async fn kept_files(context: &Context, namespace: &str, source: &UploadSource) -> Result<Files, Unresolved> {
     let maps = upload_maps(context, namespace, source).await?;
-    Ok(uploaded_files(source, &maps)?)
+    Ok(verified(source, maps).await?)
+}
+
+/// The files of an upload's ConfigMaps. Hashing them is work for a processor, not for the threads that serve sockets.
+async fn verified(source: &UploadSource, maps: Vec<ConfigMap>) -> Result<Files, SourceError> {
+    let source = source.clone();
+    let files = tokio::task::spawn_blocking(move || uploaded_files(&source, &maps)).await;
+    files.map_err(|error| SourceError::new(Cause::Unavailable, format!("reading the upload failed: {error}")))?
 }
 
 async fn upload_maps(context: &Context, namespace: &str, source: &UploadSource) -> Result<Vec<ConfigMap>, Unresolved> {
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
-    let mut maps = Vec::with_capacity(source.config_maps.len());
+    let mut maps = UploadMaps::default();
     for name in &source.config_maps {
         checked_name("spec.source.upload.configMaps", name)?;
         let what = || format!("get ConfigMap {namespace}/{name}");
@@ -145,9 +157,9 @@ async fn upload_maps(context: &Context, namespace: &str, source: &UploadSource) 
             );
             return Err(SourceError::new(Cause::NotFound, text).into());
         };
-        maps.push(found);
+        maps.add(found)?;
     }
-    Ok(maps)
+    Ok(maps.into_maps())
 }
 
 /// Whether the ConfigMaps of an upload are those that were read last, byte for byte: each write gives them another version.
