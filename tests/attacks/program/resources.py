@@ -45,6 +45,34 @@ def memory_bomb():
     need(len(blocks) == 80)
 
 
+# Reads one byte in each 2 MiB of what it never writes, and says so.
+PAGE_TABLES = """
+import mmap, time
+pages = mmap.mmap(-1, 7 << 29, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+for at in range(0, len(pages), 2 << 20): pages[at]
+print("there", flush=True)
+time.sleep(20)
+"""
+
+
+@bomb
+def page_tables_448_mib():
+    reader, writer = os.pipe()
+    words = [sys.executable, "-I", "-S", "-c", PAGE_TABLES]
+    children = []
+    try:
+        for _ in range(64):
+            children.append(subprocess.Popen(words, stdout=writer))
+        os.close(writer)
+        with open(reader) as lines:
+            there = sum(1 for _, _ in zip(range(64), lines))
+        time.sleep(0.5)
+        need(there == 64)
+    finally:
+        for child in children:
+            child.kill(); child.wait()
+
+
 @bomb
 def one_big_file():
     with open("big", "wb") as file:

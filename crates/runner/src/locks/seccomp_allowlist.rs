@@ -32,7 +32,7 @@ pub(super) const ALWAYS: &[c_long] = &[
     libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_recvfrom, libc::SYS_shutdown,
     libc::SYS_getsockopt, libc::SYS_getsockname, libc::SYS_getpeername,
     // Memory of the process itself.
-    libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_mremap, libc::SYS_madvise, libc::SYS_msync,
+    libc::SYS_mmap, libc::SYS_munmap, libc::SYS_mprotect, libc::SYS_mremap, libc::SYS_msync,
     libc::SYS_mincore, libc::SYS_mlock, libc::SYS_munlock, libc::SYS_brk, libc::SYS_pkey_alloc, libc::SYS_pkey_free,
     libc::SYS_pkey_mprotect, libc::SYS_membarrier, libc::SYS_rseq, libc::SYS_futex, libc::SYS_futex_waitv,
     libc::SYS_set_robust_list, libc::SYS_set_tid_address,

@@ -25,6 +25,9 @@ const PRCTL_OPTIONS: [u32; 9] = [2, 3, 15, 16, 23, 29, 30, 39, 0x5356_4d41];
 /// `SO_SNDBUFFORCE`, `SO_RCVBUFFORCE`. At other levels than `SOL_SOCKET` a pair has no options.
 const BUFFER_OPTIONS: [u32; 4] = [7, 8, 32, 33];
 
+/// `MADV_PAGEOUT`: pages go to swap at once. Of shared memory the kernel does not tell how much of it is there, so no watch counts it.
+const PAGE_OUT: u32 = 21;
+
 /// `O_ACCMODE`. The mode 3 asks for neither reading nor writing.
 const ACCESS_MODE: u32 = 3;
 /// `O_TRUNC`.
@@ -114,6 +117,11 @@ fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
             when(vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
         ),
         (libc::SYS_setsockopt, Rule::Unless(equal(2, &BUFFER_OPTIONS), REFUSED)),
+        // The error of a kernel that does not know the advice, as those before Linux 5.4.
+        (
+            libc::SYS_madvise,
+            Rule::Unless(equal(2, &[PAGE_OUT]), Action::Errno(errno(libc::EINVAL))),
+        ),
         (libc::SYS_mknodat, when(vec![masked(2, 0o170_000, &[0o010_000])])),
     ];
     #[cfg(target_arch = "x86_64")]
@@ -260,6 +268,12 @@ mod tests {
         check(inside, libc::SYS_setsockopt, [3, 1, 7, 0, 4, 0], EPERM);
         check(inside, libc::SYS_setsockopt, [3, 1, 33, 0, 4, 0], EPERM);
         check(inside, libc::SYS_setsockopt, [3, 1, 20, 0, 16, 0], ALLOW);
+        let invalid = 0x0005_0000 | u32::from(errno(libc::EINVAL));
+        check(inside, libc::SYS_madvise, [0, 4096, 21, 0, 0, 0], invalid);
+        check(inside, libc::SYS_madvise, [0, 4096, 1 << 32 | 21, 0, 0, 0], invalid);
+        for advice in [0, 4, 8, 14, 15, 20, 22] {
+            check(inside, libc::SYS_madvise, [0, 4096, advice, 0, 0, 0], ALLOW);
+        }
         check(inside, libc::SYS_prctl, [15, 0, 0, 0, 0, 0], ALLOW);
         check(inside, libc::SYS_prctl, [4, 1, 0, 0, 0, 0], EPERM);
         check(inside, libc::SYS_prctl, [1, 0, 0, 0, 0, 0], EPERM);

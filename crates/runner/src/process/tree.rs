@@ -21,7 +21,8 @@ const MAX_IN_TRANSIT: u64 = 8;
 /// A snapshot of the process tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Anonymous and shared memory of all processes; pages of files are not counted.
+    /// Anonymous and shared memory of all processes, what of it is swapped out, their huge pages and page tables; pages of files are
+    /// not counted.
     pub(crate) memory_bytes: u64,
     /// Threads of all processes.
     pub(crate) threads: u64,
@@ -31,9 +32,16 @@ pub(crate) struct Sample {
 pub(crate) fn sample() -> Sample {
     let mut total = Sample::default();
     for pid in descendants() {
-        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
-            continue;
-        };
+        if let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) {
+            total.add(&status);
+        }
+    }
+    total
+}
+
+impl Sample {
+    /// Adds a process, by the text of its `/proc/<pid>/status`.
+    fn add(&mut self, status: &str) {
         for line in status.lines() {
             let mut words = line.split_ascii_whitespace();
             let (Some(name), Some(value)) = (words.next(), words.next()) else {
@@ -43,13 +51,15 @@ pub(crate) fn sample() -> Sample {
                 continue;
             };
             match name {
-                "RssAnon:" | "RssShmem:" => total.memory_bytes += value * 1024,
-                "Threads:" => total.threads += value,
+                // Page tables grow with what is mapped and read, even of one page of zeros, and are never swapped out.
+                "RssAnon:" | "RssShmem:" | "VmSwap:" | "VmPTE:" | "HugetlbPages:" => {
+                    self.memory_bytes = self.memory_bytes.saturating_add(value.saturating_mul(1024));
+                }
+                "Threads:" => self.threads += value,
                 _ => {}
             }
         }
     }
-    total
 }
 
 /// Whether processes of the run hold more than `limit` bytes of files that have no name any more, on the file system of
@@ -207,6 +217,23 @@ fn children_of(pid: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_swapped_out_and_page_tables_count_as_memory() {
+        let status = "Name:\tpython3\nVmSize:\t 4194304 kB\nVmRSS:\t   12000 kB\nRssAnon:\t    100 kB\nRssFile:\t   11880 kB\n\
+                      RssShmem:\t     20 kB\nVmPTE:\t       3 kB\nVmSwap:\t    4000 kB\nHugetlbPages:\t  50000 kB\nThreads:\t2\n";
+        let mut total = Sample::default();
+        total.add(status);
+        total.add("Name:\tsh\nRssAnon:\t      7 kB\nThreads:\t1\n");
+        let memory_bytes = (100 + 20 + 3 + 4_000 + 50_000 + 7) << 10;
+        assert_eq!(
+            total,
+            Sample {
+                memory_bytes,
+                threads: 3
+            }
+        );
+    }
 
     #[test]
     fn mappings_of_deleted_files_are_read() {

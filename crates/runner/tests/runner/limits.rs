@@ -99,6 +99,24 @@ fn memory_processes_and_files_are_watched() {
     assert_eq!(report.exit(), &Exit::ProcessLimit);
 }
 
+/// Reads one byte in each 2 MiB of 64 GiB that nobody writes: all of them are the same page of zeros, behind 128 MiB of page tables.
+const PAGE_TABLES: &str = r"
+import mmap, time
+kind = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+pages = mmap.mmap(-1, 64 << 30, flags=kind, prot=mmap.PROT_READ)
+for at in range(0, len(pages), 2 << 20): pages[at]
+time.sleep(30)
+";
+
+/// What Node starts has no limit of its address space.
+#[test]
+fn page_tables_count_as_memory() {
+    let report = run_python_with(PAGE_TABLES, |start| {
+        start.watch.memory_bytes = Some(80 << 20);
+    });
+    assert_eq!(report.exit(), &Exit::OutOfMemory, "{}", report.err());
+}
+
 /// Four processes with 50,000 mappings each: their list has about 12 MB, of which a scan reads a part.
 const MANY_MAPPINGS: &str = r"
 import ctypes, mmap, os, time
