@@ -1,4 +1,4 @@
-//! Skills whose archives never come, beside one that has its files inline.
+//! Skills whose archives never come, beside one of another namespace.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Method;
+use knack_skill::digest::sha256;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
 
 use super::fixture::{lead, settings, start};
 use super::settings::{ControllerSettings, SKILL_CONCURRENCY};
@@ -18,6 +20,10 @@ const SLOW: usize = 10 * SKILL_CONCURRENCY as usize;
 /// Less than a fetch may take, which is 64 s.
 const SOON: Duration = Duration::from_secs(50);
 const SKILLS: &str = "/apis/knack.dev/v1alpha1/namespaces/";
+const SKILL_MD: &str = "---\nname: quick\ndescription: d\n---\nText.\n";
+
+#[path = "../../tests/support/tar.rs"]
+mod archives;
 
 fn skill(namespace: &str, name: &str, source: &Value) -> Value {
     json!({"apiVersion": "knack.dev/v1alpha1", "kind": "Skill",
@@ -25,31 +31,32 @@ fn skill(namespace: &str, name: &str, source: &Value) -> Value {
         "spec": {"source": source}})
 }
 
-#[tokio::test]
-async fn archives_that_never_come_keep_no_other_skill_waiting() {
-    // It takes connections, and says nothing.
-    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let url = format!("http://{}/skill.tgz", silent.local_addr().unwrap());
-    let archive = json!({"archive": {"url": url, "digest": format!("sha256:{}", "0".repeat(64))}});
-    let inline = json!({"inline": {"files": {"SKILL.md": "---\nname: quick\ndescription: d\n---\nText.\n"}}});
-    let mut skills: Vec<Value> = (0..SLOW)
-        .map(|number| skill("greedy", &format!("slow{number}"), &archive))
-        .collect();
-    skills.push(skill("modest", "quick", &inline));
-    // Names of Skills with a status that says that work has begun, or is waited for.
-    let reported = Arc::new(Mutex::new(BTreeMap::new()));
-    let seen = Arc::clone(&reported);
+fn archive(url: &str, digest: &str) -> Value {
+    json!({"archive": {"url": url, "digest": format!("sha256:{digest}")}})
+}
+
+/// Messages of Skills whose status says that work has begun, or is waited for, by name.
+type Reported = Arc<Mutex<BTreeMap<String, String>>>;
+
+/// An API server with some Skills, and when the one in `modest` is delivered.
+fn api_server(
+    skills: Vec<Value>,
+    reported: &Reported,
+) -> (
+    impl Fn(&Method, &str, &[u8]) -> Option<Value> + use<>,
+    oneshot::Receiver<()>,
+) {
+    let reported = Arc::clone(reported);
     let (delivered, is_delivered) = oneshot::channel();
     let delivered = Mutex::new(Some(delivered));
-    let skills = Arc::new(skills);
-    let (address, _lease) = start(move |method, path, body| {
+    let answers = move |method: &Method, path: &str, body: &[u8]| {
         let named = |path: &str| {
             let name = path.strip_prefix(SKILLS)?.split('/').nth(2)?;
             skills.iter().find(|skill| skill["metadata"]["name"] == name).cloned()
         };
         match *method {
             Method::GET if path == "/apis/knack.dev/v1alpha1/skills" => {
-                Some(json!({"metadata": {"resourceVersion": "1"}, "items": *skills}))
+                Some(json!({"metadata": {"resourceVersion": "1"}, "items": skills}))
             }
             Method::PATCH if path.ends_with("/status") => {
                 let sent: Value = serde_json::from_slice(body).unwrap();
@@ -59,7 +66,7 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
                     && let Some(name) = sent["metadata"]["name"].as_str()
                 {
                     let message = ready["message"].as_str().unwrap().to_owned();
-                    seen.lock().unwrap().insert(name.to_owned(), message);
+                    reported.lock().unwrap().insert(name.to_owned(), message);
                 }
                 named(path)
             }
@@ -73,12 +80,32 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
             Method::POST => serde_json::from_slice(body).ok(),
             _ => None,
         }
-    });
-    let settings = ControllerSettings {
+    };
+    (answers, is_delivered)
+}
+
+fn settings_of_loopback() -> ControllerSettings {
+    ControllerSettings {
         allow_archive_networks: vec!["127.0.0.0/8".parse().unwrap()],
         ..settings()
-    };
-    let (leading, shutdown) = lead(address, settings).await;
+    }
+}
+
+#[tokio::test]
+async fn archives_that_never_come_keep_no_other_skill_waiting() {
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = format!("http://{}/skill.tgz", silent.local_addr().unwrap());
+    let archive = archive(&url, &"0".repeat(64));
+    let inline = json!({"inline": {"files": {"SKILL.md": SKILL_MD}}});
+    let mut skills: Vec<Value> = (0..SLOW)
+        .map(|number| skill("greedy", &format!("slow{number}"), &archive))
+        .collect();
+    skills.push(skill("modest", "quick", &inline));
+    let reported = Reported::default();
+    let (answers, is_delivered) = api_server(skills, &reported);
+    let (address, _lease) = start(answers);
+    let (leading, shutdown) = lead(address, settings_of_loopback()).await;
     tokio::time::timeout(SOON, is_delivered)
         .await
         .expect("the inline skill is delivered soon")
@@ -101,4 +128,60 @@ async fn archives_that_never_come_keep_no_other_skill_waiting() {
     shutdown.cancel();
     leading.abort();
     drop(silent);
+}
+
+/// Reads the request of a connection, and answers with these bytes.
+async fn answer(stream: &mut TcpStream, bytes: &[u8]) {
+    let mut request = [0; 2048];
+    let _ = stream.read(&mut request).await.unwrap();
+    stream.write_all(bytes).await.unwrap();
+}
+
+/// Room is taken by the head of an answer, which costs its server nothing.
+#[tokio::test]
+async fn archives_that_begin_and_never_end_leave_room_for_those_of_another_namespace() {
+    let stalled = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let prompt = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let url = |listener: &TcpListener| format!("http://{}/skill.tar", listener.local_addr().unwrap());
+    let content = archives::tar(&[("SKILL.md", tar::EntryType::Regular, 0o644, SKILL_MD.as_bytes())]);
+    let mut skills: Vec<Value> = (0..SKILL_CONCURRENCY)
+        .map(|number| {
+            let source = archive(&url(&stalled), &"0".repeat(64));
+            skill("greedy", &format!("slow{number}"), &source)
+        })
+        .collect();
+    skills.push(skill("modest", "quick", &archive(&url(&prompt), &sha256(&content))));
+    let (begun, mut has_begun) = watch::channel(0);
+    let greedy = tokio::spawn(async move {
+        let mut open = Vec::new();
+        loop {
+            let (mut stream, _) = stalled.accept().await.unwrap();
+            answer(
+                &mut stream,
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/x-tar\r\n\r\n",
+            )
+            .await;
+            open.push(stream);
+            begun.send_replace(open.len());
+        }
+    });
+    let modest = tokio::spawn(async move {
+        let (mut stream, _) = prompt.accept().await.unwrap();
+        // As much as there is room for has begun, and its head is read.
+        has_begun.wait_for(|count| *count >= 2).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", content.len());
+        answer(&mut stream, &[head.as_bytes(), &content].concat()).await;
+    });
+    let (answers, is_delivered) = api_server(skills, &Reported::default());
+    let (address, _lease) = start(answers);
+    let (leading, shutdown) = lead(address, settings_of_loopback()).await;
+    tokio::time::timeout(SOON, is_delivered)
+        .await
+        .expect("the other namespace's archive is delivered soon")
+        .unwrap();
+    modest.await.unwrap();
+    shutdown.cancel();
+    leading.abort();
+    greedy.abort();
 }

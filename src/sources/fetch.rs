@@ -7,17 +7,17 @@
 mod resolver;
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
 use knack_egress::{Guard, Network, Refusal};
+use knack_memory::{MemoryBudget, MemoryParts, MemoryShare};
 use knack_trust::{AnswerError, CertificateRefusal, Roots, read_answer};
 use reqwest::Url;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout, timeout_at};
 
 pub(crate) use resolver::{GuardedResolver, NoPublicAddress};
 
@@ -29,20 +29,27 @@ use knack_api::skill::ArchiveSource;
 const REDIRECTS_MAX: usize = 5;
 /// A connection that is not there by then is not coming.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The whole fetch: 32 MiB at 0.5 MiB/s.
+/// The whole fetch, but for the wait for room: 32 MiB at 0.5 MiB/s.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(64);
+/// Time to wait for room: as long as one before it may take.
+const ROOM_PATIENCE: Duration = FETCH_TIMEOUT;
 
-/// KiB of archives that are held between arrival and use, for all fetches together: two of the largest. A user who may
+/// Bytes of archives that are held between arrival and use, for all fetches together: two of the largest. A user who may
 /// write Skills can name any number of them at once.
-const HELD_MAX_KIB: usize = 2 * (ARCHIVE_MAX_BYTES >> 10);
+const HELD_MAX_BYTES: usize = 2 * ARCHIVE_MAX_BYTES;
+/// The most of it that archives of one namespace hold: their servers may send the head of an answer, and the rest of it never.
+const HELD_OF_ONE_MAX_BYTES: usize = ARCHIVE_MAX_BYTES;
+
+/// What is wrong with a server whose time is over.
+const LATE: &str = "no answer in time";
 
 /// Fetches archives.
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     client: reqwest::Client,
     guard: Guard,
-    /// In KiB.
-    room: Arc<Semaphore>,
+    room: MemoryBudget,
+    namespaces: MemoryParts<String>,
     /// Bytes of one answer.
     most_bytes: usize,
     key: Option<SiteKey>,
@@ -61,7 +68,7 @@ struct SiteKey {
 pub struct FetchedBytes {
     /// The bytes of the answer.
     pub bytes: Bytes,
-    _room: OwnedSemaphorePermit,
+    _room: MemoryShare,
 }
 
 impl Fetcher {
@@ -77,14 +84,15 @@ impl Fetcher {
             .no_proxy()
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(FETCH_TIMEOUT)
             .user_agent(concat!("knack/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(GuardedResolver::new(guard.clone()))
             .build()?;
+        let room = MemoryBudget::new(HELD_MAX_BYTES);
         Ok(Self {
             client,
             guard,
-            room: Arc::new(Semaphore::new(HELD_MAX_KIB)),
+            namespaces: MemoryParts::new(room.clone(), HELD_OF_ONE_MAX_BYTES),
+            room,
             most_bytes: ARCHIVE_MAX_BYTES,
             key: None,
         })
@@ -95,6 +103,13 @@ impl Fetcher {
     pub fn within(self, most_bytes: usize) -> Self {
         let most_bytes = most_bytes.min(ARCHIVE_MAX_BYTES);
         Self { most_bytes, ..self }
+    }
+
+    /// The same for a Skill of a namespace, whose archives take a part of the room alone.
+    #[must_use]
+    pub fn of_namespace(&self, namespace: &str) -> Self {
+        let room = self.namespaces.of(&namespace.to_owned());
+        Self { room, ..self.clone() }
     }
 
     /// The same with a key that goes to the site of `url` only, also after redirects.
@@ -115,29 +130,39 @@ impl Fetcher {
     }
 
     /// Fetches an address: at most [`ARCHIVE_MAX_BYTES`], or fewer by [`Self::within`]. Waits before the first byte while
-    /// there is no room. Errors name no field: an address may be named by a person, too.
+    /// there is no room, and its time stands still meanwhile. Errors name no field: an address may be named by a person, too.
     pub async fn get(&self, url: &str) -> Result<FetchedBytes, SourceError> {
-        let mut url = Url::parse(url).map_err(|error| invalid(format!("url {url:?} is not valid: {error}")))?;
+        let url = Url::parse(url).map_err(|error| invalid(format!("url {url:?} is not valid: {error}")))?;
+        let begun = Instant::now();
+        let (url, response) = self.answer(url, begun + FETCH_TIMEOUT).await?;
+        let left = FETCH_TIMEOUT.saturating_sub(begun.elapsed());
+        let length = checked(&url, &response, self.most_bytes)?;
+        let Ok(held) = self.room.take(length, ROOM_PATIENCE).await else {
+            return Err(failed_transfer(&url, "other archives take too long to arrive"));
+        };
+        let body = timeout(left, self.body(&url, response, length)).await;
+        Ok(FetchedBytes {
+            bytes: body.unwrap_or_else(|_| Err(failed_transfer(&url, LATE)))?,
+            _room: held,
+        })
+    }
+
+    /// The head of the answer behind redirects, and where it is from.
+    async fn answer(&self, mut url: Url, until: Instant) -> Result<(Url, reqwest::Response), SourceError> {
         for _ in 0..=REDIRECTS_MAX {
             self.check(&url)?;
             let mut request = self.client.get(url.clone());
             if let Some(key) = self.key.as_ref().filter(|key| key.site == site(&url)) {
                 request = request.header(AUTHORIZATION, key.value.clone());
             }
-            let response = request.send().await.map_err(|error| failed(&url, &error))?;
-            if response.status().is_redirection() {
-                url = redirect(&url, &response)?;
-                continue;
+            let sent = timeout_at(until, request.send()).await;
+            let response = sent
+                .map_err(|_| failed_transfer(&url, LATE))?
+                .map_err(|error| failed(&url, &error))?;
+            if !response.status().is_redirection() {
+                return Ok((url, response));
             }
-            let length = checked(&url, &response, self.most_bytes)?;
-            let room = u32::try_from(length.div_ceil(1 << 10)).unwrap_or(u32::MAX);
-            let Ok(held) = Arc::clone(&self.room).acquire_many_owned(room).await else {
-                return Err(failed_transfer(&url, "the transfer failed"));
-            };
-            return Ok(FetchedBytes {
-                bytes: self.body(&url, response, length).await?,
-                _room: held,
-            });
+            url = redirect(&url, &response)?;
         }
         Err(invalid(format!(
             "more than {REDIRECTS_MAX} redirects; specify the final URL"
@@ -226,7 +251,7 @@ fn failed(url: &Url, error: &reqwest::Error) -> SourceError {
         return failed_transfer(url, &format!("its certificate {refusal}"));
     }
     let what = if error.is_timeout() {
-        "no answer in time"
+        LATE
     } else if error.is_connect() {
         "no connection"
     } else {

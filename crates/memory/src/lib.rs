@@ -9,6 +9,7 @@
 //! they hold counts in both.
 
 mod limit;
+mod parts;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use limit::process_limit;
+pub use parts::MemoryParts;
 
 /// The budget is counted in units of this many bytes: small enough that a 2 KiB body does not count as a large one,
 /// large enough that 4 TiB fit into a semaphore's counter.

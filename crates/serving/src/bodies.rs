@@ -6,9 +6,7 @@
 //! small takes from the whole budget. What is above that takes from a part for large bodies, and of that part one caller
 //! gets half, so that neither large bodies nor one caller leave others without room.
 
-use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -16,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use futures::{FutureExt as _, StreamExt as _};
 use http::HeaderMap;
 use http_body_util::BodyExt as _;
-use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
+use knack_memory::{MemoryBudget, MemoryParts, MemoryShare, OverBudget};
 use tokio::time::{Instant, timeout_at};
 
 /// One request body, bytes. Above the 32 MB that the providers accept, and the same for gateway and hub: what a gateway
@@ -69,8 +67,8 @@ pub struct BodyBudget {
 #[derive(Debug, Clone)]
 pub struct Bodies<K> {
     budget: BodyBudget,
-    /// The parts of the large budget of callers that hold any of it.
-    callers: Arc<Mutex<HashMap<K, MemoryBudget>>>,
+    /// The parts of the large budget of callers.
+    callers: MemoryParts<K>,
     times: BodyTimes,
 }
 
@@ -114,9 +112,11 @@ impl From<OverBudget> for BodyError {
 impl<K: Eq + Hash + Clone> Bodies<K> {
     /// Bodies that take from a budget.
     pub fn new(budget: BodyBudget, times: BodyTimes) -> Self {
+        let large = &budget.large;
+        let each_bytes = (large.total_bytes() / CALLER_DIVISOR).max(budget.caller_least_bytes);
         Self {
+            callers: MemoryParts::new(large.clone(), each_bytes),
             budget,
-            callers: Arc::default(),
             times,
         }
     }
@@ -217,26 +217,11 @@ impl<K: Eq + Hash + Clone> Bodies<K> {
         let mut holding = Holding {
             small: self.budget.whole.try_take(bytes.min(self.budget.small_bytes))?,
             rest: None,
-            large: self.large_of(caller),
+            large: self.callers.of(caller),
             small_bytes: self.budget.small_bytes,
         };
         holding.grow_to(bytes)?;
         Ok(holding)
-    }
-
-    /// The caller's part of what is large.
-    fn large_of(&self, caller: &K) -> MemoryBudget {
-        // The map is valid between any two statements.
-        let mut callers = self.callers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(part) = callers.get(caller) {
-            return part.clone();
-        }
-        // As many callers hold something as there are requests at most.
-        callers.retain(|_, part| part.is_shared() || part.held_bytes() > 0);
-        let large = &self.budget.large;
-        let part = large.part((large.total_bytes() / CALLER_DIVISOR).max(self.budget.caller_least_bytes));
-        callers.insert(caller.clone(), part.clone());
-        part
     }
 }
 

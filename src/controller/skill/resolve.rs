@@ -61,7 +61,7 @@ pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved
     let files = match (&source.inline, &source.config_map, &source.archive, &source.upload) {
         (Some(inline), None, None, None) => inline_files(inline)?,
         (None, Some(config_map), None, None) => from_config_map(context, skill, config_map).await?,
-        (None, None, Some(archive), None) => from_archive(context, archive, &mut permit).await?,
+        (None, None, Some(archive), None) => from_archive(context, skill, archive, &mut permit).await?,
         (None, None, None, Some(upload)) => from_upload(context, skill, upload).await?,
         _ => {
             let text = "spec.source: exactly one of inline, configMap, archive and upload";
@@ -178,6 +178,7 @@ pub(super) fn is_as_read(context: &Context, skill: &Skill, source: &UploadSource
 
 async fn from_archive(
     context: &Context,
+    skill: &Skill,
     source: &ArchiveSource,
     permit: &mut Option<OwnedSemaphorePermit>,
 ) -> Result<Files, Unresolved> {
@@ -186,7 +187,8 @@ async fn from_archive(
     let (bytes, _fetched) = if let Some(bytes) = context.memory.archives.get(&key) {
         (bytes, None)
     } else {
-        let fetched = context.fetcher.fetch(source).await?;
+        let fetcher = context.fetcher.of_namespace(&skill.namespace().unwrap_or_default());
+        let fetched = fetcher.fetch(source).await?;
         context.memory.archives.keep(&key, fetched.bytes.clone());
         (fetched.bytes.clone(), Some(fetched))
     };
