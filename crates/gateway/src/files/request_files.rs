@@ -69,13 +69,21 @@ impl RequestFiles {
 
     /// Stages what the user attached as `inputs/<name>`, once; names are made safe and distinct.
     ///
-    /// Errors: there is no room now; a later call tries again.
-    pub(crate) fn attach(&mut self, room: FileMemory<'_>) -> Result<(), &'static str> {
+    /// Errors: there are more than a run may be given, or there is no room now, and a later call tries again.
+    pub(crate) fn attach(&mut self, room: FileMemory<'_>) -> Result<(), String> {
         let Some(request) = &self.request else { return Ok(()) };
         let attachments: Vec<Attachment> = request.attachments();
+        // Before they are named: each name is compared with all others.
+        if attachments.len() > Limits::MAX_INPUT_FILES {
+            return Err(format!(
+                "{} attached files, at most {} are allowed; send fewer, or pack them into one archive",
+                attachments.len(),
+                Limits::MAX_INPUT_FILES
+            ));
+        }
         let bytes: usize = attachments.iter().map(|attachment| attachment.bytes.len()).sum();
         if !self.hold(bytes, room) {
-            return Err(NO_ROOM_FOR_ATTACHMENTS);
+            return Err(NO_ROOM_FOR_ATTACHMENTS.to_owned());
         }
         self.given_bytes += bytes;
         self.request = None;
@@ -303,6 +311,31 @@ mod tests {
         };
         let placed: Vec<String> = files.inputs(&spec).into_iter().map(|input| input.path).collect();
         assert_eq!(placed, ["a/d", "b/c", "e"]);
+    }
+
+    #[test]
+    fn more_attachments_than_a_run_takes_are_refused_before_they_are_named() {
+        let large = RequestMemory::new(&MemoryBudget::new(512 << 20), BodyTimes::default());
+        for (count, is_taken) in [(Limits::MAX_INPUT_FILES, true), (Limits::MAX_INPUT_FILES + 1, false)] {
+            let part = r#"{"type":"input_file","filename":"a","file_data":"data:text/plain;base64,eA=="}"#;
+            let parts = vec![part; count].join(",");
+            let body = format!(r#"{{"model":"m","input":[{{"role":"user","content":[{parts}]}}]}}"#);
+            let knack_wire::Route::Model(route) = knack_wire::route("POST", "/v1/responses") else {
+                panic!("a route of models")
+            };
+            let request = knack_wire::Request::parse(route, body.into()).unwrap();
+            assert_eq!(request.attachments().len(), count);
+            let mut files = RequestFiles::default();
+            files.attach_later(request);
+            let attached = files.attach(room(&large));
+            assert_eq!((attached.is_ok(), files.staged.is_empty()), (is_taken, !is_taken));
+            if let Err(text) = attached {
+                assert!(
+                    text.starts_with("201 attached files, at most 200 are allowed"),
+                    "{text}"
+                );
+            }
+        }
     }
 
     /// A file of an earlier turn whose name a later turn gave to a folder; the later one wins.

@@ -267,10 +267,7 @@ impl ToolRunner {
     }
 
     fn request(&self, id: ExecutionId, spec: &RunSpec, limits: Limits) -> Result<ExecutionRequest, ExecutionError> {
-        self.lock()
-            .files
-            .attach(self.room())
-            .map_err(|error| ExecutionError::Invalid(error.to_owned()))?;
+        self.lock().files.attach(self.room()).map_err(ExecutionError::Invalid)?;
         let tool = match &spec.program {
             call::Program::Tool(tool) => Some(tool),
             call::Program::Code { .. } | call::Program::Argv(_) => None,
