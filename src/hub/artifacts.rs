@@ -409,8 +409,12 @@ impl Artifacts {
                 ArtifactError::Api(error.to_string())
             }
         })?;
-        match wanted.read(&shards) {
-            Ok(content) => Ok(summarize(wanted, content)),
+        // Hashing and reading 8 MiB is work for a processor, not for the threads that serve sockets.
+        let revision = wanted.clone();
+        let read = move || revision.read(&shards).map(|content| summarize(&revision, content));
+        let read = tokio::task::spawn_blocking(read).await;
+        match read.map_err(|error| ArtifactError::Broken(format!("reading failed: {error}")))? {
+            Ok(content) => Ok(content),
             Err(UnfitRevision::Unreadable(why)) => Err(ArtifactError::Broken(why)),
             Err(UnfitRevision::Swapped(why)) => {
                 self.publish_replaced(&wanted.skill, &why).await;

@@ -2,6 +2,7 @@
 //! only `{{name}}` of a declared input is. Only what an author must have meant as one is reported: a shell script in a body has
 //! `${NAME}` with good reason, and so has a template that a tool gets as an argument.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::finding::{Finding, MAX_ENTRIES};
@@ -119,15 +120,23 @@ pub(crate) fn in_body(body: &str, inputs: &[Input]) -> Vec<Finding> {
     if inputs.is_empty() {
         return findings;
     }
+    // The body is searched once for each input: it may have hundreds of thousands of placeholders.
+    let written = inputs.iter().map(|input| {
+        let exact = format!("{{{{{}}}}}", input.name);
+        let is_there = body.contains(&exact);
+        (input.name.as_str(), (exact, is_there))
+    });
+    let written: BTreeMap<&str, (String, bool)> = written.collect();
     for found in placeholders(body) {
         if findings.len() == MAX_ENTRIES {
             break;
         }
-        let exact = format!("{{{{{}}}}}", found.name);
-        let is_input = inputs.iter().any(|input| input.name == found.name);
+        let Some((exact, is_there)) = written.get(found.name) else {
+            continue;
+        };
         // Beside `{{city}}`, a `${city}` is a variable of a script.
-        let means_the_input = found.braces == Braces::Template || !body.contains(&exact);
-        if is_input && means_the_input && found.written != exact {
+        let means_the_input = found.braces == Braces::Template || !is_there;
+        if means_the_input && found.written != *exact {
             findings.push(unreplaced(found.written, &format!("write {exact}")));
         }
     }

@@ -21,6 +21,8 @@ fn work_on_hostile_documents_is_bounded() {
         format!("---\n{}\n---\n", "? ".repeat(500_000)),
         format!("---\na: &a [{}]\n---\n", "*a,".repeat(300_000)),
         "{{".repeat(500_000),
+        format!("---\ninputs:\n- name: a\n---\n{{{{a}}}}{}", "${a}".repeat(250_000)),
+        format!("---\ninputs:\n- name: a\n---\n{}", "${b}".repeat(250_000)),
         "---\n".repeat(200_000),
     ] {
         for profile in [Profile::Load, Profile::Strict] {
