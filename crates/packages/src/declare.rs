@@ -20,7 +20,7 @@ use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::LOCK_FILE;
 use crate::node::{self, NodePackages};
 use crate::requirement::Requirement;
-use crate::requirements_txt::{self, help_of};
+use crate::requirements_txt::{self, MAX_FINDINGS, help_of};
 use crate::{MAX_PACKAGES, declared_lock, other_locks, script, standard};
 
 /// Files of pip requirements that are read.
@@ -80,7 +80,7 @@ fn stated_of_python(
         findings,
     };
     if declared.python.len() > MAX_PACKAGES {
-        let text = format!("{} requirements, more than {MAX_PACKAGES}", declared.python.len());
+        let text = format!("more than {MAX_PACKAGES} requirements");
         let source = declared.source.shown();
         declared.findings.push(Finding::new(
             FindingKind::TooMany,
@@ -179,7 +179,8 @@ fn scripts(files: &BTreeMap<String, SkillFile>) -> Vec<Block<'_>> {
     blocks.flatten().collect()
 }
 
-/// The requirements of all scripts' blocks.
+/// The requirements of all scripts' blocks. Of more than a skill may have, and of what is wrong with them, the first ones: a folder has
+/// room for hundreds of thousands.
 fn union(blocks: Vec<Block<'_>>, findings: &mut Vec<Finding>) -> (Source, Vec<Requirement>) {
     let mut from: Vec<String> = Vec::new();
     let mut union: Vec<(Requirement, &str)> = Vec::new();
@@ -188,11 +189,15 @@ fn union(blocks: Vec<Block<'_>>, findings: &mut Vec<Finding>) -> (Source, Vec<Re
         let metadata = match block {
             Ok(metadata) => metadata,
             Err(refused) => {
-                findings.extend(refused);
+                let room = MAX_FINDINGS.saturating_sub(findings.len());
+                findings.extend(refused.into_iter().take(room));
                 continue;
             }
         };
         for requirement in metadata.dependencies {
+            if union.len() > MAX_PACKAGES || findings.len() >= MAX_FINDINGS {
+                break;
+            }
             if let Some((other, elsewhere)) = union.iter().find(|(other, _)| exclude_each_other(other, &requirement)) {
                 let text =
                     format!("{requirement} here and {other} in {elsewhere} conflict; a skill has one environment");

@@ -240,6 +240,42 @@ fn imports_choose_the_standard_environment() {
     }
 }
 
+/// The blocks of one skill have room for hundreds of thousands of requirements, of which each was compared with all others.
+#[test]
+fn far_too_many_requirements_of_scripts_cost_little() {
+    let block = |item: &dyn Fn(usize) -> String, count: usize| {
+        let items: Vec<String> = (0..count).map(item).collect();
+        format!("# /// script\n# dependencies = [{}]\n# ///\n", items.join(","))
+    };
+    let begun = std::time::Instant::now();
+    let stated_of = |texts: Vec<String>| {
+        let named = texts.into_iter().enumerate();
+        let named: Vec<(String, String)> = named.map(|(at, text)| (format!("s{at:03}.py"), text)).collect();
+        let list: Vec<(&str, &str)> = named
+            .iter()
+            .map(|(name, text)| (name.as_str(), text.as_str()))
+            .collect();
+        let declared = stated(&files(&list), None);
+        assert!(declared.findings.len() <= MAX_FINDINGS, "{}", declared.findings.len());
+        declared.findings.iter().map(|finding| finding.kind).collect::<Vec<_>>()
+    };
+    let own = |script: usize| block(&|number| format!("\"p{script}-{number}\""), MAX_PACKAGES);
+    assert_eq!(stated_of((0..MAX_SCRIPTS).map(own).collect()), [FindingKind::TooMany]);
+    let one = block(&|number| format!("\"p{number}\""), 5_000);
+    assert_eq!(stated_of(vec![one]), [FindingKind::TooMany]);
+    let empty = block(&|_| "\"\"".to_owned(), 20_000);
+    assert_eq!(stated_of(vec![empty]), [FindingKind::TooMany]);
+    let wrong = || block(&|_| "\"\"".to_owned(), MAX_PACKAGES);
+    assert_eq!(
+        stated_of((0..MAX_SCRIPTS).map(|_| wrong()).collect()).len(),
+        MAX_FINDINGS
+    );
+    let pinned = |script: usize| block(&|number| format!("\"p{number}=={script}\""), 100);
+    assert_eq!(stated_of((0..MAX_SCRIPTS).map(pinned).collect()).len(), MAX_FINDINGS);
+    // Far above what it takes; comparing all of them takes minutes.
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}
+
 #[test]
 fn two_scripts_that_exclude_each_other_are_both_named() {
     let other = "# /// script\n# dependencies = [\"rich==2\", \"six\"]\n# ///\n";

@@ -1,5 +1,6 @@
 //! Inline metadata of scripts (PEP 723): a TOML block in comments between `# /// script` and `# ///`.
 
+use crate::MAX_PACKAGES;
 use crate::finding::{Finding, FindingKind};
 use crate::requirement::{Requirement, version_clauses};
 use crate::requirements_txt::help_of;
@@ -60,6 +61,11 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
         Some(toml::Value::Array(list)) => list,
         Some(_) => return Err(wrong("dependencies must be a list of texts".to_owned())),
     };
+    if listed.len() > MAX_PACKAGES {
+        let text = format!("{} requirements, more than {MAX_PACKAGES}", listed.len());
+        let help = "declare what the script imports";
+        return Err(vec![Finding::new(FindingKind::TooMany, file, line, text, help)]);
+    }
     let mut findings = Vec::new();
     let mut dependencies = Vec::new();
     for item in listed {
