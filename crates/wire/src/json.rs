@@ -173,6 +173,30 @@ fn scan_object(src: &[u8], start: usize) -> Result<(Vec<Member>, usize), JsonErr
     }
 }
 
+/// Whether a text has more commas outside of strings than this: no object and no array of it has more values than it has such commas, and
+/// one. Reads up to the first string that is broken.
+pub(crate) fn has_more_commas(src: &[u8], most: usize) -> bool {
+    // Nearly every text has few in all.
+    if memchr::memchr_iter(b',', src).count() <= most {
+        return false;
+    }
+    let (mut at, mut found) = (0, 0);
+    while let Some(mark) = memchr::memchr2(b'"', b',', &src[at..]) {
+        at += mark;
+        if src[at] == b',' {
+            (at, found) = (at + 1, found + 1);
+            if found > most {
+                return true;
+            }
+        } else if let Ok(end) = string(src, at) {
+            at = end;
+        } else {
+            return false;
+        }
+    }
+    false
+}
+
 /// The elements of the array at `span`, in order.
 pub fn elements(src: &[u8], span: Span) -> Result<Vec<Span>, JsonError> {
     each_element(src, span)?.collect()

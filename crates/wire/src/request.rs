@@ -56,10 +56,20 @@ impl Wrap {
 /// Top-level members of which a second one is refused: readers disagree which one counts.
 const UNIQUE: [&str; 6] = ["messages", "tools", "system", "input", "instructions", "contents"];
 
+/// Values of one request that are separated by commas. A value takes two bytes at least, and its place in an index up to 32: without a
+/// bound the index of a body would be many times the memory that is counted for it.
+const VALUES_MAX: usize = 1_000_000;
+/// Messages or items of one conversation, each of which becomes a turn of about 150 bytes. Anthropic takes as many.
+const CONVERSATION_MAX: usize = 100_000;
+
 impl Request {
-    /// Indexes a body. Errors (400): not UTF-8, not one JSON object, nested too deep, or one of `messages`, `tools`,
+    /// Indexes a body. Errors (400): not UTF-8, not one JSON object, nested too deep, far too many values, or one of `messages`, `tools`,
     /// `system`, `input`, `instructions`, `contents` twice.
     pub fn parse(route: ModelRoute, body: Bytes) -> Result<Self, Fault> {
+        if json::has_more_commas(&body, VALUES_MAX) {
+            let text = format!("The request body has more than {VALUES_MAX} values; send large data as text.");
+            return Err(Fault::new(400, text));
+        }
         let index = |raw: &Bytes| {
             json::object(raw).map_err(|error| Fault::new(400, format!("The request body is not valid JSON: {error}.")))
         };
@@ -85,7 +95,20 @@ impl Request {
                 ));
             }
         }
-        Ok(Self { route, raw, top, wrap })
+        let request = Self { route, raw, top, wrap };
+        request.check_conversation()?;
+        Ok(request)
+    }
+
+    fn check_conversation(&self) -> Result<(), Fault> {
+        let key = dialect(self.route.format).conversation_key();
+        let list = self.present(key).map(|span| span.of(&self.raw)).unwrap_or_default();
+        // Elements are counted only where there can be so many.
+        if json::has_more_commas(list, CONVERSATION_MAX) && self.each_element().nth(CONVERSATION_MAX).is_some() {
+            let text = format!("\"{key}\" has more than {CONVERSATION_MAX} entries; send fewer.");
+            return Err(Fault::bad(key, text));
+        }
+        Ok(())
     }
 
     /// The wire format.

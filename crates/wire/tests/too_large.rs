@@ -1,9 +1,11 @@
-//! An answer beyond the bound of a turn ends with an error of its format that names the bound; it is not cut.
+//! An answer beyond the bound of a turn ends with an error of its format that names the bound; it is not cut. A request with far too
+//! many values is refused before an index of it takes many times its bytes.
 
 mod support;
 
-use knack_wire::Format;
 use knack_wire::drive::DriveSettings;
+use knack_wire::request::Request;
+use knack_wire::{Format, Route, route};
 use serde_json::Value;
 use support::*;
 
@@ -58,5 +60,40 @@ fn an_answer_beyond_the_bound_is_an_error_of_every_format() {
             assert_eq!(id == "req_1", format == Format::Messages, "{format:?}: {id}");
             assert_eq!(played.head.unwrap().status, 502, "{format:?}, stream {stream}");
         }
+    }
+}
+
+/// The refusal of a request, or its top-level members.
+fn parsed(body: String) -> Result<usize, String> {
+    let Route::Model(chat) = route("POST", "/v1/chat/completions") else {
+        panic!("a route of models")
+    };
+    let request = Request::parse(chat, body.into()).map_err(|fault| format!("{} {}", fault.status, fault.message))?;
+    Ok(request.top().len())
+}
+
+#[test]
+fn a_request_of_far_too_many_values_is_refused() {
+    let members = |count: usize| format!("{{{}\"messages\":[]}}", "\"\":0,".repeat(count));
+    let messages = |count: usize| format!("{{\"messages\":[{}{{}}],\"x\":\"knack_\"}}", "{},".repeat(count - 1));
+    let of_message = |count: usize| format!("{{\"messages\":[{{\"content\":[{}0]}}]}}", "0,".repeat(count));
+    let values = "400 The request body has more than 1000000 values; send large data as text.";
+    let entries = "400 \"messages\" has more than 100000 entries; send fewer.";
+    for (body, expected) in [
+        (members(6_000_000), Err(values)),
+        (members(1_000), Ok(1_001)),
+        (messages(10_000_000), Err(values)),
+        (messages(100_001), Err(entries)),
+        (messages(100_000), Ok(2)),
+        (of_message(1_000_001), Err(values)),
+        (of_message(200_000), Ok(1)),
+        // Text, also with quotes in it, is one value.
+        (
+            format!("{{\"messages\":[{{\"content\":\"{}\"}}]}}", "\\\",".repeat(2_000_000)),
+            Ok(1),
+        ),
+    ] {
+        let shown: String = body.chars().take(60).collect();
+        assert_eq!(parsed(body), expected.map_err(str::to_owned), "{shown}");
     }
 }
