@@ -6,6 +6,10 @@ use std::time::Duration;
 /// on for minutes.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 
+/// Objects in one answer of a list of a watch. A user can make a Skill, and the metadata of a ConfigMap, of 1.5 MiB in JSON, and the client
+/// holds an answer a few times over before a watch keeps what it needs.
+pub(crate) const LIST_PAGE: u32 = 20;
+
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {

@@ -17,6 +17,7 @@ use tracing::warn;
 use super::cluster_state::{ConfigMapMeta, WatchedRuntime, WatchedSkill};
 use super::error::ControllerError;
 use super::settings::WATCH_SECONDS;
+use crate::api_call::LIST_PAGE;
 
 /// A watch with its store.
 pub(super) struct WatchedStore<K: Lookup + Clone + 'static>
@@ -117,7 +118,7 @@ pub(super) fn object_of<K>(event: &watcher::Event<K>) -> Option<&K> {
 
 /// Settings of every watch.
 pub(super) fn config() -> watcher::Config {
-    watcher::Config::default().timeout(WATCH_SECONDS)
+    watcher::Config::default().timeout(WATCH_SECONDS).page_size(LIST_PAGE)
 }
 
 /// Keeps of a skill what selection and status need; contents are fetched when they are needed.
@@ -160,6 +161,15 @@ mod tests {
 
     use super::*;
     use crate::controller::fixture;
+
+    /// The largest object that etcd takes.
+    const OBJECT_MAX_BYTES: u32 = 3 << 19;
+
+    #[test]
+    fn a_page_of_the_largest_objects_is_a_small_part_of_the_memory() {
+        let page = config().page_size.unwrap();
+        assert!(page * OBJECT_MAX_BYTES <= 32 << 20, "{page} objects");
+    }
 
     /// What a test's thread logs.
     #[derive(Clone, Default)]

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::change_log::Change;
 use super::cluster_state::{ClusterState, trim};
 use super::decoded::{Undecoded, decoded};
-use crate::api_call::call;
+use crate::api_call::{LIST_PAGE, call};
 use crate::environments;
 use crate::tasks::Tasks;
 
@@ -265,7 +265,7 @@ where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     Done: Future<Output = ()>,
 {
-    let config = selector.timeout(WATCH_TIMEOUT_SECONDS);
+    let config = selector.timeout(WATCH_TIMEOUT_SECONDS).page_size(LIST_PAGE);
     let mut events = start(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {

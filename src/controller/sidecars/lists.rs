@@ -12,8 +12,9 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::count::is_reached;
 
-/// Pods, or workloads, in one answer of the API server: they come whole, at about 10 KiB each.
-pub(super) const PAGE: u32 = 100;
+/// Pods, or workloads, in one answer of the API server: they come whole, at about 10 KiB each, but a user can make them of 1.5 MiB, which
+/// are up to 8 MiB in JSON.
+pub(super) const PAGE: u32 = 10;
 
 /// The namespaces that say `enabled` by a label, of those that this controller manages and sidecars reach.
 pub(super) fn namespaces_enabled(context: &Context, label: &str) -> BTreeSet<String> {
