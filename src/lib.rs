@@ -33,4 +33,5 @@ pub mod selection;
 mod shortened;
 pub mod sources;
 mod status_write;
-mod tasks;
+
+use knack_serving::tasks;

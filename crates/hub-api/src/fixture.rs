@@ -27,3 +27,9 @@ pub fn runtime_line() -> RuntimeLine {
         upstreams: BTreeMap::new(),
     }
 }
+
+/// The lines of an answer that did not come from a hub.
+#[cfg(feature = "client")]
+pub fn lines_of(response: impl Into<reqwest::Response>) -> crate::client::LineReader {
+    crate::client::LineReader::new(response.into())
+}

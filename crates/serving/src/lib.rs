@@ -25,6 +25,7 @@ pub mod reason;
 pub mod signals;
 pub mod sources;
 mod stopping;
+pub mod tasks;
 mod unread;
 mod until_sent;
 pub mod upgrade;

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use knack_execution::Executor;
 use knack_execution::remote::RemoteExecutor;
 use knack_hub_api::RuntimeName;
@@ -19,7 +20,7 @@ use crate::catalog::{LiveCatalog, Snapshot};
 /// Namespaces whose catalogs are followed at once: each is a connection to the hub and a compiled catalog. One more
 /// drops the least recently used one, whose next request then waits once for its catalog.
 const NAMESPACES_MAX: usize = 256;
-/// A catalog that is not used for this time is dropped.
+/// A catalog that is not used for this time is dropped by the next request of another namespace.
 const IDLE_MAX: Duration = Duration::from_mins(15);
 /// How long the first requests of a namespace wait for its catalog, from the first of them on. The hub answers within tens of
 /// milliseconds; while it is away, requests flow without skills.
@@ -90,6 +91,14 @@ impl Tenants {
         let (served, mut first, until) = {
             let mut entries = self.lock();
             let now = Instant::now();
+            // Whatever namespace asks: those that are idle keep no stream and no memory while others are busy.
+            entries.retain(|name, entry| name == namespace || now.duration_since(entry.asked_at) < IDLE_MAX);
+            if let Some(entry) = entries.get_mut(namespace)
+                && let Some(ended) = entry.following.ended().now_or_never()
+            {
+                tracing::error!(client_namespace = &**namespace, error = %ended, "a catalog is followed anew");
+                entries.remove(namespace);
+            }
             if !entries.contains_key(namespace) {
                 self.make_room(&mut entries, now);
             }
@@ -160,7 +169,52 @@ fn log_catalog(namespace: &str, snapshot: &Snapshot) {
 
 #[cfg(test)]
 mod tests {
+    use knack_hub_api::client::{Authorities, HubClientSettings, HubError, Route, Token};
+    use knack_memory::MemoryBudget;
+
     use super::*;
+
+    /// A hub of which nothing is reached: each try ends the task that follows it.
+    #[derive(Debug)]
+    struct Faulty;
+
+    #[async_trait::async_trait]
+    impl Route for Faulty {
+        async fn base(&self, _: Option<&str>) -> Result<String, HubError> {
+            panic!("a fault")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_catalog_whose_task_has_failed_is_followed_anew_and_idle_ones_go_with_any_request() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let certificate = rcgen::generate_simple_self_signed(["hub".to_owned()]).unwrap();
+        let hub = HubClient::new(HubClientSettings {
+            url: "https://hub:1".to_owned(),
+            authorities: Authorities::Pem(certificate.cert.pem()),
+            token: Token::Fixed("t".to_owned()),
+            address: None,
+        });
+        let hub = hub.unwrap().routed(Arc::new(Faulty));
+        let tenants = Tenants::new(
+            hub,
+            "n/default".parse().unwrap(),
+            Blobs::new(MemoryBudget::new(1 << 20)),
+        );
+        let tenant = tenants.tenant("a");
+        let first = tenant.served().await.catalog;
+        let again = tenant.served().await.catalog;
+        assert!(!Arc::ptr_eq(&first, &again), "it would serve for ever what it saw last");
+        tenants.tenant("b").served().await;
+        tokio::time::pause();
+        tokio::time::advance(IDLE_MAX).await;
+        tenants.tenant("a").served().await;
+        assert_eq!(
+            tenants.lock().keys().map(|name| &**name).collect::<Vec<_>>(),
+            ["a"],
+            "no stream and no memory of the idle one"
+        );
+    }
 
     #[test]
     fn catalogs_stay_while_they_are_asked_for_and_there_is_room() {

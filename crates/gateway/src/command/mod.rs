@@ -17,12 +17,14 @@ use anyhow::Context as _;
 use axum::Router;
 use clap::{Args, Subcommand};
 use futures::FutureExt as _;
+use futures::future::OptionFuture;
 use knack_execution::remote::RemoteExecutor;
 use knack_hub_api::RuntimeName;
 use knack_hub_api::client::HubClient;
 use knack_memory::MemoryBudget;
 use knack_serving::Stop;
 use knack_serving::probes::{self, Probes};
+use knack_serving::tasks::{TaskEnded, Tasks};
 use knack_telemetry::Tracer;
 use knack_trust::Roots;
 use tokio::net::TcpListener;
@@ -110,16 +112,16 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         .with_key_scope(args.key_scope())
         .without(configured.unreadable)
         .through_knack(args.upstream_knack.iter().copied());
-    let rekeying = rekey(&args, &upstreams);
+    let mut rekeying = rekey(&args, &upstreams);
     let tracer = Tracer::from_env("knack-gateway", &roots).map_err(anyhow::Error::msg);
     let tracer = or_ignored("OTEL_EXPORTER_OTLP_*", tracer, Tracer::off)?;
     let GatewayTasks {
         gateway,
         blobs,
-        registry,
+        mut registry,
         mut following,
         mut linking,
-        use_reports,
+        mut use_reports,
     } = assemble(&args, (&runtime, follows), &client, upstreams, tracer.clone())?;
     let started = Arc::new(AtomicBool::new(false));
     let ended = CancellationToken::new();
@@ -146,13 +148,48 @@ async fn serve(args: ServeArgs, mcp: McpRoutes) -> anyhow::Result<ExitCode> {
         stopping: args.stopping(),
         ..server::Service::open(gateway)
     };
+    let mut failed = None;
+    let stop = async {
+        let needed = task_ended(
+            &mut following,
+            &mut linking,
+            &mut use_reports,
+            &mut registry,
+            &mut rekeying,
+        );
+        tokio::select! {
+            () = stop => {}
+            ended = needed => {
+                tracing::error!(error = %ended, "a task has ended");
+                failed = Some(ended);
+            }
+        }
+    };
     server::serve(service, listener, stop).await;
     close(linking, use_reports, registry).await;
     tracer.close().await;
     ended.cancel();
     let _ = probing.await;
     drop((following, rekeying));
-    Ok(ExitCode::SUCCESS)
+    failed.map_or(Ok(ExitCode::SUCCESS), |ended| Err(ended.into()))
+}
+
+/// Returns when a task has ended without which the gateway would go on with what it last saw, or send on nothing more. It then ends
+/// as on a stop signal, and is started again.
+async fn task_ended(
+    following: &mut Option<remote::CatalogTasks>,
+    linking: &mut Option<LinkTasks>,
+    use_reports: &mut Option<UseReports>,
+    registry: &mut RegistryLinks,
+    rekeying: &mut Tasks,
+) -> TaskEnded {
+    tokio::select! {
+        Some(ended) = OptionFuture::from(following.as_mut().map(remote::CatalogTasks::ended)) => ended,
+        Some(ended) = OptionFuture::from(linking.as_mut().map(LinkTasks::ended)) => ended,
+        Some(ended) = OptionFuture::from(use_reports.as_mut().map(UseReports::ended)) => ended,
+        ended = registry.ended() => ended,
+        ended = rekeying.ended() => ended,
+    }
 }
 
 /// Ends what a gateway sends to others, once they have what is left.

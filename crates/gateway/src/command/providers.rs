@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::bail;
-use tokio_util::task::AbortOnDropHandle;
+use knack_serving::tasks::Tasks;
 
 use super::args::{ClientAuthMode, ServeArgs};
 use super::sidecar::{is_sidecar, or_ignored};
@@ -16,10 +16,12 @@ use crate::providers::upstream::{ProviderEndpoint, Upstreams};
 const OWN_ADDRESS: &str = "the address of this gateway itself; name the provider's";
 
 /// Follows the folder of provider keys, if there is one, until it is dropped.
-pub(super) fn rekey(args: &ServeArgs, upstreams: &Upstreams) -> Option<AbortOnDropHandle<()>> {
-    let folder = args.provider_keys_dir.clone()?;
-    let following = provider_keys::follow(folder, upstreams.clone());
-    Some(AbortOnDropHandle::new(tokio::spawn(following)))
+pub(super) fn rekey(args: &ServeArgs, upstreams: &Upstreams) -> Tasks {
+    let mut tasks = Tasks::default();
+    if let Some(folder) = args.provider_keys_dir.clone() {
+        tasks.spawn("keys of providers", provider_keys::follow(folder, upstreams.clone()));
+    }
+    tasks
 }
 
 /// Keys of the operator are for known callers only (docs/design/decisions.md#keys-of-the-operator).

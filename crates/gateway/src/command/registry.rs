@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use knack_serving::tasks::TaskEnded;
+
 use super::args::ServeArgs;
 use super::sidecar::or_ignored;
 use crate::Gateway;
@@ -49,6 +51,14 @@ impl RegistryLinks {
     pub(super) fn run_by(&self, gateway: &Arc<Gateway>) {
         if let Some(relay) = &self.relay {
             relay.run_by(gateway);
+        }
+    }
+
+    /// Resolves when a task of theirs has failed.
+    pub(super) async fn ended(&mut self) -> TaskEnded {
+        match &mut self.reporting {
+            Some(reporting) => reporting.ended().await,
+            None => std::future::pending().await,
         }
     }
 

@@ -25,9 +25,9 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 pub use cancellations::Cancellations;
 use index::ReplicaIndex;
+use knack_serving::tasks::{TaskEnded, Tasks};
 pub(crate) use read::{FoundTurn, STAGED_TIMEOUT};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -86,8 +86,9 @@ enum LinkState {
 /// The tasks of a link.
 #[derive(Debug)]
 pub(crate) struct LinkTasks {
-    following: JoinHandle<()>,
-    writing: Vec<JoinHandle<()>>,
+    following: Tasks,
+    /// They return once the queue is written.
+    writing: Tasks,
     closing: CancellationToken,
     first: watch::Receiver<bool>,
 }
@@ -118,11 +119,13 @@ impl Replicas {
         });
         let closing = CancellationToken::new();
         let (sender, first) = watch::channel(false);
-        let following = tokio::spawn(follow::follow(Arc::clone(&replicas), secret, sender));
-        let writing = waiting
-            .into_iter()
-            .map(|waiting| tokio::spawn(write::write_all(Arc::clone(&replicas), waiting, closing.clone())))
-            .collect();
+        let (mut following, mut writing) = (Tasks::default(), Tasks::default());
+        let link = follow::follow(Arc::clone(&replicas), secret, sender);
+        following.spawn("link to the other replicas", link);
+        for waiting in waiting {
+            let lane = write::write_all(Arc::clone(&replicas), waiting, closing.clone());
+            writing.spawn_finite("writing to the other replicas", lane);
+        }
         let linking = LinkTasks {
             following,
             writing,
@@ -232,15 +235,25 @@ impl LinkTasks {
         let _ = self.first.wait_for(|first| *first).await;
     }
 
+    /// Resolves when a task has ended that should not have.
+    pub(crate) async fn ended(&mut self) -> TaskEnded {
+        tokio::select! {
+            ended = self.following.ended() => ended,
+            ended = self.writing.ended() => ended,
+        }
+    }
+
     /// Ends the link once the queue is written, or its time is over.
     pub(crate) async fn close(self) {
         self.closing.cancel();
-        let written = futures::future::join_all(self.writing);
-        if tokio::time::timeout(write::CLOSE_TIMEOUT, written).await.is_err() {
+        if tokio::time::timeout(write::CLOSE_TIMEOUT, self.writing.finished())
+            .await
+            .is_err()
+        {
             tracing::info!(
                 "hidden turns or files were not written to the hub in time; other replicas will not have them"
             );
         }
-        self.following.abort();
+        drop(self.following);
     }
 }

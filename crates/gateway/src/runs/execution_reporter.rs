@@ -17,9 +17,9 @@ use knack_registry::{
     Execution, ExecutionPage, ExecutionQuery, History, Owner, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report,
     StoreError,
 };
+use knack_serving::tasks::{TaskEnded, Tasks};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use super::run_history::{RunHistory, RunNote};
 use super::run_lines::execution;
@@ -71,7 +71,7 @@ struct PendingLine {
 pub struct ReportSender {
     reports: Arc<Reports>,
     stop: CancellationToken,
-    task: AbortOnDropHandle<()>,
+    tasks: Tasks,
 }
 
 /// Why a report was not taken.
@@ -161,11 +161,12 @@ impl Reports {
             dropped: AtomicU64::new(0),
         });
         let stop = CancellationToken::new();
-        let task = tokio::spawn(send_all(Arc::clone(&reports), stop.clone()));
+        let mut tasks = Tasks::default();
+        tasks.spawn_finite("reports of executions", send_all(Arc::clone(&reports), stop.clone()));
         let reporting = ReportSender {
             reports: Arc::clone(&reports),
             stop,
-            task: AbortOnDropHandle::new(task),
+            tasks,
         };
         (reports, reporting)
     }
@@ -294,10 +295,15 @@ async fn send_all(reports: Arc<Reports>, stop: CancellationToken) {
 }
 
 impl ReportSender {
+    /// Resolves when the task that sends has failed.
+    pub(crate) async fn ended(&mut self) -> TaskEnded {
+        self.tasks.ended().await
+    }
+
     /// Sends what waits, within a bound.
     pub(crate) async fn close(self) {
         self.stop.cancel();
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.task).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.tasks.finished()).await;
         let lost = self.reports.lock().lines.len();
         if lost > 0 {
             tracing::warn!(

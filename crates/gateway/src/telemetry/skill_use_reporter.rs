@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use knack_hub_api::client::{HubClient, HubError};
 use knack_hub_api::{RefusalCode, RuntimeName, UsesPost};
-use tokio::task::JoinHandle;
+use knack_serving::tasks::{TaskEnded, Tasks};
 use tokio_util::sync::CancellationToken;
 
 use super::skill_metrics::SkillMetrics;
@@ -22,7 +22,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct UseReports {
     ending: CancellationToken,
-    task: JoinHandle<()>,
+    tasks: Tasks,
 }
 
 impl UseReports {
@@ -35,16 +35,22 @@ impl UseReports {
             let (client, path) = (client.clone(), Arc::clone(&path));
             async move { client.hub().post_report(&path, &post).await }
         };
-        let task = tokio::spawn(async move { keep_reporting(&counts, &ended, send).await });
-        Self { ending, task }
+        let mut tasks = Tasks::default();
+        tasks.spawn_finite("reports of skill use", async move {
+            keep_reporting(&counts, &ended, send).await;
+        });
+        Self { ending, tasks }
+    }
+
+    /// Resolves when the task that reports has failed.
+    pub(crate) async fn ended(&mut self) -> TaskEnded {
+        self.tasks.ended().await
     }
 
     /// Reports the rest, in bounded time.
-    pub(crate) async fn close(mut self) {
+    pub(crate) async fn close(self) {
         self.ending.cancel();
-        if tokio::time::timeout(CLOSE_TIMEOUT, &mut self.task).await.is_err() {
-            self.task.abort();
-        }
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.tasks.finished()).await;
     }
 }
 

@@ -23,7 +23,7 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    pub(super) fn new(response: reqwest::Response) -> Self {
+    pub(crate) fn new(response: reqwest::Response) -> Self {
         Self {
             response,
             buffer: BytesMut::new(),

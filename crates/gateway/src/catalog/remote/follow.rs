@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use knack_execution::remote::jitter;
 use knack_hub_api::client::{HubClient, HubError, LineReader};
 use knack_hub_api::{CatalogLine, RefusalCode, RuntimeName};
 use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
+use knack_serving::tasks::{TaskEnded, Tasks};
 use knack_skill::catalog::SKILL_MD;
 use knack_skill::model::SkillRef;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use super::age::CatalogAge;
 use super::blobs::Blobs;
@@ -40,7 +41,7 @@ const NO_MEMORY: &str = "the gateway does not have enough memory for it";
 /// Keeps the catalog up to date; dropping it ends that.
 #[derive(Debug)]
 pub struct CatalogTasks {
-    tasks: [JoinHandle<()>; 2],
+    tasks: Tasks,
     restored: watch::Receiver<bool>,
     first: watch::Receiver<bool>,
     age: CatalogAge,
@@ -59,6 +60,11 @@ impl CatalogTasks {
         let _ = self.first.wait_for(|first| *first).await;
     }
 
+    /// Resolves when a task has ended: what is served would stay as it is.
+    pub(crate) async fn ended(&mut self) -> TaskEnded {
+        self.tasks.ended().await
+    }
+
     /// The age of what is served.
     pub(crate) fn age(&self) -> CatalogAge {
         self.age.clone()
@@ -67,14 +73,6 @@ impl CatalogTasks {
     /// Becomes true with the first snapshot of the hub.
     pub fn first(&self) -> watch::Receiver<bool> {
         self.first.clone()
-    }
-}
-
-impl Drop for CatalogTasks {
-    fn drop(&mut self) {
-        for task in &self.tasks {
-            task.abort();
-        }
     }
 }
 
@@ -122,10 +120,9 @@ pub fn follow(
         first: first_sender,
         retry: None,
     };
-    let tasks = [
-        tokio::spawn(follower.run(folder, restored_sender)),
-        tokio::spawn(async move { serving.watch_age().await }),
-    ];
+    let mut tasks = Tasks::default();
+    tasks.spawn("catalog", follower.run(folder, restored_sender));
+    tasks.spawn("age of the catalog", async move { serving.watch_age().await });
     let following = CatalogTasks {
         tasks,
         restored,
@@ -206,18 +203,7 @@ impl Follower {
     async fn read(&mut self, mut lines: LineReader) -> (HubError, bool) {
         let mut is_served = false;
         loop {
-            let line = if let Some(pause) = self.retry {
-                tokio::select! {
-                    line = lines.next_value::<CatalogLine>() => line,
-                    () = tokio::time::sleep(pause) => {
-                        self.rebuild().await;
-                        continue;
-                    }
-                }
-            } else {
-                lines.next_value::<CatalogLine>().await
-            };
-            let line = match line {
+            let line = match self.next_line(&mut lines).await {
                 Ok(Some(line)) => line,
                 Ok(None) => return (HubError::Broken("the hub ended the stream".to_owned()), is_served),
                 Err(error) => return (error, is_served),
@@ -241,6 +227,19 @@ impl Follower {
                 }
             }
         }
+    }
+
+    /// The next line of a stream; meanwhile what is missing is asked for again. It is waited for once, whatever comes in between:
+    /// a hub that is silent is noticed also while something is missing for long.
+    async fn next_line(&mut self, lines: &mut LineReader) -> Result<Option<CatalogLine>, HubError> {
+        let mut line = pin!(lines.next_value::<CatalogLine>());
+        while let Some(pause) = self.retry {
+            tokio::select! {
+                line = &mut line => return line,
+                () = tokio::time::sleep(pause) => self.rebuild().await,
+            }
+        }
+        line.await
     }
 
     /// Fetches what the mirror serves, and keeps nothing else. Returns what could not be fetched; of those the sources before stay.
@@ -288,7 +287,8 @@ impl Follower {
             return;
         }
         let list = self.served.clone();
-        let mut last = std::mem::take(&mut self.last);
+        // A fault of the compilation leaves the one before.
+        let mut last = self.last.clone();
         // Judging and compiling thousands of skills takes longer than other requests on this thread should wait.
         let made = tokio::task::spawn_blocking(move || {
             let selected = Selected {

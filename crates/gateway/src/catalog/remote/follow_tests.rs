@@ -1,7 +1,8 @@
 //! What is served while there is no memory for a change.
 
+use bytes::Bytes;
 use knack_hub_api::client::{Authorities, HubClientSettings, Token};
-use knack_hub_api::fixture::runtime_line;
+use knack_hub_api::fixture::{lines_of, runtime_line};
 use knack_hub_api::{Overrides, SkillLine};
 use knack_skill::model::SkillFile;
 use knack_skill::tree;
@@ -119,6 +120,21 @@ async fn a_change_that_does_not_fit_now_waits_and_what_was_served_stays() {
     follower.now(&new).await;
     assert_eq!(follower.served(), pairs(&new));
     assert_eq!(follower.retry, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_that_is_silent_is_given_up_also_while_something_is_missing() {
+    let budget = MemoryBudget::new(BUDGET_BYTES);
+    let mut follower = follower(&budget);
+    follower.now(&[("a", "Old.")]).await;
+    let _others = budget.try_take(budget.free_bytes()).unwrap();
+    follower.now(&[("a", &"New. ".repeat(4 << 10))]).await;
+    assert!(follower.retry.is_some());
+    let silence = futures::stream::pending::<std::io::Result<Bytes>>();
+    let lines = lines_of(http::Response::new(reqwest::Body::wrap_stream(silence)));
+    let read = tokio::time::timeout(Duration::from_mins(10), follower.read(lines)).await;
+    let (error, was_served) = read.expect("each try would begin the silence anew");
+    assert!(matches!(error, HubError::Broken(_)) && !was_served, "{error}");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ pub struct TaskEnded {
 
 impl TaskEnded {
     /// A task that returned or panicked.
-    pub(crate) fn new<T>(task: &str, ended: Result<T, tokio::task::JoinError>) -> Self {
+    pub fn new<T>(task: &str, ended: Result<T, tokio::task::JoinError>) -> Self {
         Self {
             task: task.to_owned(),
             how: ended.map_or_else(|error| format!("failed: {error}"), |_| "ended".to_owned()),
@@ -32,19 +32,19 @@ enum Course {
 
 /// Named tasks, which end when this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Tasks {
+pub struct Tasks {
     tasks: JoinSet<Course>,
     names: HashMap<Id, String>,
 }
 
 impl Tasks {
     /// Starts a task that never returns.
-    pub(crate) fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
         self.start(name.into(), Course::Endless, task);
     }
 
     /// Starts a task that may return.
-    pub(crate) fn spawn_finite(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
+    pub fn spawn_finite(&mut self, name: impl Into<String>, task: impl Future<Output = ()> + Send + 'static) {
         self.start(name.into(), Course::Finite, task);
     }
 
@@ -57,7 +57,7 @@ impl Tasks {
     }
 
     /// Returns when a task has panicked, or has returned and may not. Cancel-safe.
-    pub(crate) async fn ended(&mut self) -> TaskEnded {
+    pub async fn ended(&mut self) -> TaskEnded {
         loop {
             let Some(ended) = self.tasks.join_next_with_id().await else {
                 // All that were there have done their work.
@@ -70,6 +70,11 @@ impl Tasks {
                 ended => return TaskEnded::new(&name, ended),
             }
         }
+    }
+
+    /// Returns when each of them has returned or panicked.
+    pub async fn finished(mut self) {
+        while self.tasks.join_next().await.is_some() {}
     }
 }
 
