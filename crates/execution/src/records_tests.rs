@@ -105,6 +105,28 @@ fn a_result_is_gone_after_the_retention_and_never_runs_again() {
 }
 
 #[test]
+fn what_was_forgotten_while_the_clock_was_ahead_does_not_run_again_once_it_is_stepped_back() {
+    let records = Records::new(RecordSettings::default());
+    let (run, _waiter) = first(&records, "a", id("1"));
+    run.finish(START, result(id("1"), Exit::Code(0), 0));
+    let ahead = START + Duration::from_hours(1);
+    let of_then = ExecutionId::new(ahead, "request", 0, "2");
+    let (run, _waiter) = match records.claim(ahead, "a", of_then, None).unwrap() {
+        Claim::First(run, waiter) => (run, waiter),
+        other => panic!("not the first: {other:?}"),
+    };
+    let second = Duration::from_secs(1);
+    let repeated = records.claim(START + second, "a", id("1"), None);
+    assert_eq!(repeated.unwrap_err(), ExecutionError::Gone);
+    let later = ExecutionId::new(START + second, "request", 0, "3");
+    assert!(matches!(
+        records.claim(START + second, "a", later, None),
+        Ok(Claim::First(..))
+    ));
+    drop(run);
+}
+
+#[test]
 fn an_old_id_is_gone_without_look_up_and_one_of_a_long_request_is_not() {
     let records = Records::new(RecordSettings::default());
     let RecordSettings {

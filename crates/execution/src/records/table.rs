@@ -120,7 +120,8 @@ impl RecordTable {
         Ok(())
     }
 
-    /// Turns outcomes past their retention into tombstones and forgets tombstones whose ids are refused by age.
+    /// Turns outcomes past their retention into tombstones and forgets tombstones whose ids are refused by age. Those ids are refused
+    /// from then on also by the floor: a clock that is stepped back would accept them again.
     pub(super) fn prune(&mut self, now: Duration) {
         while let Some((ended, _)) = self.kept.front()
             && *ended + self.settings.retention < now
@@ -131,15 +132,18 @@ impl RecordTable {
         while self.kept_bytes > self.settings.max_bytes && self.evict() {}
         while self.expiry.first().is_some_and(|(expiry, _)| *expiry < now) {
             let Some((_, key)) = self.expiry.pop_first() else { break };
+            let after = key.1.time() + Duration::from_millis(1);
             match self.entries.get(&key) {
                 // A run outlives its id only if its limit is longer than the retention; it is forgotten at its end.
                 Some(ExecutionEntry::Live(_)) | None => {}
                 Some(ExecutionEntry::Ended { .. }) => {
                     self.bury(&key);
                     self.entries.remove(&key);
+                    self.floor = self.floor.max(after);
                 }
                 Some(ExecutionEntry::Tombstone) => {
                     self.entries.remove(&key);
+                    self.floor = self.floor.max(after);
                 }
             }
         }
