@@ -142,6 +142,14 @@ impl Pool {
         }
     }
 
+    /// A start failed: none is kept ready until the slot is used again, so that others have their turn and a program that is gone
+    /// is not tried for ever.
+    fn give_up(&self, kind: &SandboxKind) {
+        if let Some(slot) = self.lock().get_mut(kind) {
+            slot.wanted = false;
+        }
+    }
+
     /// Closes sandboxes that were unused for long; the next use of the slot fills it again.
     fn close_idle(&self) {
         for slot in self.lock().values_mut() {
@@ -195,6 +203,7 @@ async fn refill(pool: Arc<Pool>) {
             Ok(sandbox) => pool.put(&kind, sandbox),
             Err(error) => {
                 tracing::warn!(%error, "a warm sandbox could not be started");
+                pool.give_up(&kind);
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
         }
