@@ -15,6 +15,7 @@ use knack_execution::{ClusterFailureKind, ExecutionError};
 use knack_vocabulary::FIELD_MANAGER_HUB;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
+use tokio::time::Instant;
 
 use self::failure::{PodFailure, event, failure, refusal};
 use self::pod_facts::Cause;
@@ -25,16 +26,12 @@ use crate::events::Events;
 /// Longest wait for one call: less than elsewhere, since a run waits for it, whose caller has a deadline.
 const RUN_CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tries of a create whose answer was lost: an API server that restarts drops its connections for a moment.
-const CREATE_TRIES: u32 = 3;
-/// Between two of them.
-const CREATE_PAUSE: Duration = Duration::from_millis(300);
 /// Grace periods of a deleted pod: the second lets its log be read to the end. The pod's own grace period is for
 /// deletions by others.
 const DELETE_GRACE_SECONDS: u32 = 1;
-/// Tries of a call that decides which executions the next owner refuses: ending a pod, deleting a Job (one that stays without its
-/// pod may have had a run), and what a takeover reads. Retried are a conflict, an API server that is overloaded or stops, and a lost
-/// answer; of reads a refusal (403), too.
+/// Tries of the creation of a Job, which a run waits for, and of a call that decides which executions the next owner refuses: ending
+/// a pod, deleting a Job (one that stays without its pod may have had a run), and what a takeover reads. Retried are a conflict, an
+/// API server that is overloaded, stops, or waits for a leader of etcd, and a lost answer; of reads a refusal (403), too.
 const TRIES: u32 = 4;
 /// The pause after the first of them; it doubles.
 const TRIES_PAUSE: Duration = Duration::from_millis(300);
@@ -82,10 +79,10 @@ impl Cluster {
         }
     }
 
-    /// Creates a Job and returns its uid. Its name is unique, so a call whose answer was lost is repeated, and "already there"
-    /// is success.
+    /// Creates a Job and returns its uid. Its name is unique, so a call that failed for a moment, or whose answer was lost, is
+    /// repeated, and "already there" is success.
     pub(super) async fn create(&self, job: &Job) -> Result<String, ExecutionError> {
-        let mut tried = 1;
+        let (mut tried, begun) = (1, Instant::now());
         loop {
             match call(self.jobs.create(&PostParams::default(), job)).await {
                 Ok(made) => return Ok(made.metadata.uid.unwrap_or_default()),
@@ -96,13 +93,12 @@ impl Cluster {
                         Err(error) => Err(api_failure(&error).error(false)),
                     };
                 }
-                Err(kube::Error::Api(status)) => return Err(api_failure(&kube::Error::Api(status)).error(false)),
-                Err(error) if tried >= CREATE_TRIES => return Err(api_failure(&error).error(false)),
-                Err(_) => {
-                    tried += 1;
-                    tokio::time::sleep(CREATE_PAUSE).await;
+                Err(error) if tried >= TRIES || begun.elapsed() >= TRIES_TIMEOUT || !may_pass(&error) => {
+                    return Err(api_failure(&error).error(false));
                 }
+                Err(_) => tokio::time::sleep(pause_after(tried)).await,
             }
+            tried += 1;
         }
     }
 
@@ -202,7 +198,7 @@ where
         loop {
             match request().await {
                 Err(error) if tried < TRIES && may_pass(&error) => {
-                    tokio::time::sleep(TRIES_PAUSE * 2_u32.pow(tried - 1)).await;
+                    tokio::time::sleep(pause_after(tried)).await;
                 }
                 answer => return answer,
             }
@@ -210,6 +206,11 @@ where
         }
     };
     within(TRIES_TIMEOUT, tries).await
+}
+
+/// The pause after so many tries.
+fn pause_after(tried: u32) -> Duration {
+    TRIES_PAUSE * 2_u32.pow(tried - 1)
 }
 
 /// Whether a call that failed in this way may succeed a moment later. The only precondition of a deletion is the uid:
@@ -264,10 +265,17 @@ fn log_failure<T>(outcome: kube::Result<T>, what: &str, object: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use axum::response::IntoResponse as _;
+    use axum::routing::post;
+    use axum::{Json, Router};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
     use kube::core::Status;
     use serde_json::json;
 
     use super::*;
+    use crate::fixture::failed;
 
     fn refused(code: u16, message: &str) -> kube::Error {
         let status: Status =
@@ -301,6 +309,46 @@ mod tests {
             assert_eq!(may_pass(&refused(code, message)), expected, "{code} {message}");
         }
         assert!(may_pass(&kube::Error::Service("connection closed".into())));
+    }
+
+    /// An API server that fails some creations with this code, and counts all.
+    async fn failing(failures: u32, code: u16) -> (Cluster, Arc<AtomicU32>) {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let asked = Arc::<AtomicU32>::default();
+        let counted = Arc::clone(&asked);
+        let create = async move |Json(mut job): Json<serde_json::Value>| {
+            if counted.fetch_add(1, Ordering::Relaxed) < failures {
+                return failed(code, "InternalError", "etcdserver: leader changed");
+            }
+            job["metadata"]["uid"] = json!("u");
+            Json(job).into_response()
+        };
+        let router = Router::new().route("/apis/batch/v1/namespaces/ns/jobs", post(create));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let clients = JobClients::new(kube::Config::new(url.parse().unwrap())).unwrap();
+        (Cluster::new(&clients, "ns"), asked)
+    }
+
+    #[tokio::test]
+    async fn a_job_is_made_though_the_api_server_fails_for_a_moment_and_what_is_refused_is_not_tried_again() {
+        for (failures, code, expected_tries, is_ok) in [(2, 500, 3, true), (9, 500, TRIES, false), (9, 403, 1, false)] {
+            let (cluster, asked) = failing(failures, code).await;
+            let job = Job {
+                metadata: ObjectMeta {
+                    name: Some("j".to_owned()),
+                    ..ObjectMeta::default()
+                },
+                ..Job::default()
+            };
+            let made = cluster.create(&job).await;
+            assert_eq!(
+                (asked.load(Ordering::Relaxed), made.is_ok()),
+                (expected_tries, is_ok),
+                "{failures} times {code}: {made:?}"
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]
