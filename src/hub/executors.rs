@@ -1,10 +1,12 @@
 //! One executor for each SkillRuntime in a namespace that this hub may run code in.
 
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::future::{Fuse, FusedFuture as _};
+use futures::{FutureExt as _, StreamExt as _};
 use knack_api::{SkillRuntime, SkillRuntimeSpec};
 use knack_execution::Missing;
 use knack_hub_api::RuntimeName;
@@ -172,18 +174,22 @@ impl Executors {
         let mut changes = shared.changes();
         let mut ticks = tokio::time::interval(STATUS_EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut writing = pin!(Fuse::terminated());
         loop {
+            // Before the state is read: what changes after that is seen in the next round.
+            changes.mark_unchanged();
             let (runtimes, fences): (Vec<Arc<SkillRuntime>>, Arc<Fences>) = shared.read(|cluster_state| {
                 let runtimes = cluster_state.runtimes.iter().map(Arc::clone).collect();
                 (runtimes, Arc::clone(&cluster_state.fences))
             });
-            changes.mark_unchanged();
             self.settle(&runtimes, &fences, &metrics);
             tokio::select! {
                 () = stop.cancelled() => break,
                 changed = changes.changed() => if changed.is_err() { break },
                 () = self.retiring.ended.notified() => {}
-                _ = ticks.tick() => self.publish(&metrics).await,
+                // A write that hangs, as at a webhook, delays the next writes and nothing else.
+                () = &mut writing => {}
+                _ = ticks.tick(), if writing.is_terminated() => writing.set(self.publish(&metrics).fuse()),
             }
         }
         self.shutdown().await;
