@@ -11,8 +11,7 @@ use kube::runtime::{WatchStreamExt as _, watcher as start};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
-/// Load balancers drop idle watches, one at 240 s; a new request after 200 s notices it.
-const WATCH_TIMEOUT_SECONDS: u32 = 200;
+use crate::api_client::WATCH_SECONDS;
 
 /// The statuses of the ConfigMap; keys of another form are not theirs.
 fn statuses(object: &ConfigMap) -> EnvironmentStatuses {
@@ -34,7 +33,7 @@ where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
     let config = Config::default()
-        .timeout(WATCH_TIMEOUT_SECONDS)
+        .timeout(WATCH_SECONDS)
         .fields(&format!("metadata.name={name}"));
     let kind = K::kind(&());
     let mut events = start(api, config).default_backoff().boxed();

@@ -5,6 +5,7 @@
 
 mod access_review;
 mod api_call;
+mod api_client;
 pub mod artifact;
 #[cfg(target_os = "linux")]
 pub mod builds;

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use super::installation::{InstallationArgs, SandboxArgs};
 use super::listen_address::listen_address;
 use super::stop::stop_on_signal;
+use crate::api_client;
 use crate::controller::{ControllerSettings, WebhookSettings, run};
 use crate::lease::Keeper;
 use knack_egress::Network;
@@ -138,12 +139,9 @@ pub async fn controller(args: ControllerArgs) -> anyhow::Result<ExitCode> {
         ),
         None => None,
     };
-    let config = kube::Config::infer()
-        .await
-        .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
-    let unusable = "the cluster's address or credentials cannot be used";
-    let leases = Keeper::start(config.clone()).context(unusable)?;
-    let client = kube::Client::try_from(config).context(unusable)?;
+    let config = api_client::configuration().await?;
+    let leases = Keeper::start(config.clone()).context(api_client::UNUSABLE)?;
+    let client = kube::Client::try_from(config).context(api_client::UNUSABLE)?;
     run(client, leases, settings, listener, webhook, stop_on_signal()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -20,6 +20,7 @@ use super::installation::{InstallationArgs, SandboxArgs};
 use super::listen_address::listen_address;
 use super::probing::Probing;
 use super::stop::{ShutdownPauseArgs, stop_on_signal};
+use crate::api_client;
 use crate::certificates::Certificate;
 use crate::hub::server::Hub;
 use crate::hub::{HubSettings, run};
@@ -93,10 +94,8 @@ pub async fn hub(args: HubArgs) -> anyhow::Result<ExitCode> {
     let probes_listener = TcpListener::bind(args.installation.metrics_listen)
         .await
         .with_context(|| format!("--metrics-listen {}", args.installation.metrics_listen))?;
-    let config = kube::Config::infer()
-        .await
-        .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
-    let clients = JobClients::new(config).context("the cluster's address or credentials cannot be used")?;
+    let config = api_client::configuration().await?;
+    let clients = JobClients::new(config).context(api_client::UNUSABLE)?;
     if settings.runner_image.is_some() {
         demand_image_volumes(&clients.api).await?;
     }

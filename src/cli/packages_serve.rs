@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use super::installation::InstallationArgs;
 use super::stop::stop_on_signal;
+use crate::api_client;
 use crate::builds::{AUTHORITIES_MAX_BYTES, BuilderSettings, Reference, ServeSettings};
 use crate::hub::watch::WatchSettings;
 
@@ -68,9 +69,7 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<ExitCode> {
     let probes = TcpListener::bind(listener)
         .await
         .with_context(|| format!("--metrics-listen {listener}"))?;
-    let client = kube::Client::try_default()
-        .await
-        .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
+    let client = api_client::client().await?;
     crate::builds::serve(client, settings, probes, stop_on_signal()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,7 @@ use super::explicit_flags::ExplicitFlags;
 use super::listen_address::listen_address;
 use super::probing::Probing;
 use super::stop::{ShutdownPauseArgs, stop_on_signal};
+use crate::api_client;
 use crate::catalogs::CatalogArgs;
 use crate::certificates::Certificate;
 use crate::registry::{FilesOptions, HistoryOptions, Registry, RegistrySettings, run};
@@ -98,9 +99,7 @@ pub async fn registry(args: RegistryArgs) -> anyhow::Result<ExitCode> {
     let probes_listener = TcpListener::bind(args.metrics_listen)
         .await
         .with_context(|| format!("--metrics-listen {}", args.metrics_listen))?;
-    let client = kube::Client::try_default()
-        .await
-        .context("no access to a cluster: neither a kubeconfig nor a pod's ServiceAccount")?;
+    let client = api_client::client().await?;
     let watched = args.watch_namespaces.into_iter().filter(|name| !name.is_empty());
     let settings = RegistrySettings {
         watch_namespaces: watched.collect(),

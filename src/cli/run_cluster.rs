@@ -136,6 +136,7 @@ pub(super) async fn client(context: Option<String>) -> anyhow::Result<Client> {
                 .await
                 .with_context(|| format!("--context {context}"))?
         }
+        #[expect(clippy::disallowed_methods, reason = "it ends with its command, and forwards ports")]
         None => Config::infer()
             .await
             .context("no kubeconfig; set KUBECONFIG, or run where ~/.kube/config exists")?,

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use knack_hub_api::RuntimeName;
 
-/// Watches end and restart after this many seconds: load balancers drop idle ones from 240 s on.
-pub(super) const WATCH_SECONDS: u32 = 200;
 /// Skills reconciled at once: each holds its files a few times over, and a socket, since the client speaks HTTP/1.1. An API
 /// server on two cores is busy with as many.
 pub(super) const SKILL_CONCURRENCY: u16 = 16;

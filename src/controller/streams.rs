@@ -16,8 +16,8 @@ use tracing::warn;
 
 use super::cluster_state::{ConfigMapMeta, WatchedRuntime, WatchedSkill};
 use super::error::ControllerError;
-use super::settings::WATCH_SECONDS;
 use crate::api_call::LIST_PAGE;
+use crate::api_client::WATCH_SECONDS;
 
 /// A watch with its store.
 pub(super) struct WatchedStore<K: Lookup + Clone + 'static>

@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::watch::WATCH_TIMEOUT_SECONDS;
+use crate::api_client::WATCH_SECONDS;
 use crate::lease::Peers;
 
 /// Names of ready pods by EndpointSlice.
@@ -63,7 +63,7 @@ pub(super) async fn follow(client: Client, namespace: String, peers: watch::Send
     let api: Api<EndpointSlice> = Api::namespaced(client, &namespace);
     let config = Config::default()
         .labels(&format!("{LABEL_SERVICE_NAME}={SERVICE_HUB}"))
-        .timeout(WATCH_TIMEOUT_SECONDS);
+        .timeout(WATCH_SECONDS);
     let mut events = watcher(api, config).default_backoff().boxed();
     let mut slices = ReadyPeers::default();
     while let Some(event) = events.next().await {

@@ -22,11 +22,9 @@ use super::change_log::Change;
 use super::cluster_state::{ClusterState, trim};
 use super::decoded::{Undecoded, decoded};
 use crate::api_call::{LIST_PAGE, call};
+use crate::api_client::WATCH_SECONDS;
 use crate::environments;
 use crate::tasks::Tasks;
-
-/// Load balancers drop idle watches, one at 240 s; a new request after 200 s notices it.
-pub(super) const WATCH_TIMEOUT_SECONDS: u32 = 200;
 
 /// The cluster state, and a number that grows with every change of it.
 #[derive(Debug)]
@@ -265,7 +263,7 @@ where
     K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     Done: Future<Output = ()>,
 {
-    let config = selector.timeout(WATCH_TIMEOUT_SECONDS).page_size(LIST_PAGE);
+    let config = selector.timeout(WATCH_SECONDS).page_size(LIST_PAGE);
     let mut events = start(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
@@ -290,12 +288,16 @@ fn map<K>(event: Event<K>, change: impl Fn(K) -> K) -> Event<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
     use axum::extract::RawQuery;
     use axum::response::{IntoResponse as _, Response};
     use axum::routing::get;
     use axum::{Json, Router};
 
     use super::*;
+    use crate::api_client;
 
     fn guarded(name: &str, spec: &serde_json::Value) -> DeserializeGuard<SkillRuntime> {
         let object = serde_json::json!({
@@ -344,6 +346,40 @@ mod tests {
             "apiVersion": "knack.dev/v1alpha1", "kind": "SkillList", "metadata": {"resourceVersion": "500"}, "items": [],
         }))
         .into_response()
+    }
+
+    /// The first list is acknowledged and never answered: its API server's machine is gone.
+    #[tokio::test]
+    async fn a_list_that_is_never_answered_is_asked_for_again() {
+        let asked = Arc::<AtomicU32>::default();
+        let counted = Arc::clone(&asked);
+        let lists = move |query: RawQuery| async move {
+            let is_list = query
+                .0
+                .as_deref()
+                .is_some_and(|query| !query.contains("limit=1&") && !query.ends_with("limit=1"));
+            if is_list && counted.fetch_add(1, Ordering::Relaxed) == 0 {
+                return future::pending().await;
+            }
+            skills(query).await
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let router = Router::new().route("/apis/knack.dev/v1alpha1/skills", get(lists));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut config = api_client::bounded(kube::Config::new(url.parse().unwrap()));
+        assert!(config.read_timeout > Some(Duration::from_secs(WATCH_SECONDS.into())));
+        // As it does after minutes.
+        config.read_timeout = Some(Duration::from_millis(500));
+        let shared = Arc::new(Shared::default());
+        let mut changes = shared.changes();
+        let api = Api::all(Client::try_from(config).unwrap());
+        let following = tokio::spawn(follow_skills(api, None, Arc::clone(&shared), |_| {}));
+        let listed = changes.wait_for(|_| shared.read(|cluster_state| cluster_state.skills.is_complete(1)));
+        let listed = tokio::time::timeout(Duration::from_secs(20), listed).await;
+        assert!(listed.is_ok(), "a deleted Skill would be served for ever");
+        assert!(asked.load(Ordering::Relaxed) > 1);
+        following.abort();
     }
 
     #[tokio::test]

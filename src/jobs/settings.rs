@@ -41,6 +41,8 @@ impl JobClients {
         let mut attach = config.clone();
         attach.connect_timeout = Some(CONNECT_TIMEOUT);
         attach.read_timeout = Some(ATTACH_READ_TIMEOUT);
+        // The client's pings would hide a peer that answers none of them.
+        attach.reset_reader_on_write = false;
         let client = |config| kube::Client::try_from(config).map_err(|error| KeeperError::Client(Box::new(error)));
         let leases = Keeper::start(config.clone())?;
         Ok(Self::from_clients(client(config)?, client(attach)?, leases))

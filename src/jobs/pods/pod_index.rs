@@ -12,11 +12,8 @@ use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::api_client::WATCH_SECONDS;
 use crate::jobs::cluster::pod_facts::PodFacts;
-
-/// Server-side end of one watch, seconds. Load balancers drop idle ones after 240 s and more; at the end the watch
-/// starts again.
-const WATCH_SECONDS: u32 = 200;
 
 /// A pod as the watch shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
