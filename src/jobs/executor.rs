@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use knack_execution::check::check;
 use knack_execution::{
-    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor,
+    Capabilities, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult, Executor, now,
 };
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -83,6 +83,7 @@ impl JobExecutor {
             settings,
             state: sender,
             shutdown: shutdown.clone(),
+            wall_clock: now,
         };
         Arc::new(Self {
             resolved,

@@ -1,5 +1,6 @@
 //! The task that keeps the Lease of a runtime, serves while it is held, and gives it to the replica that should have it.
 
+mod clock_step;
 mod handover;
 pub(super) mod ownership_term;
 pub(super) mod recovery;
@@ -17,6 +18,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::clock_step::ClockReading;
 use self::handover::{HandoverDecision, OwnerState, decide};
 use self::ownership_term::Term;
 use self::recovery::recover;
@@ -42,13 +44,15 @@ pub(super) struct Ownership {
     pub(super) settings: JobSettings,
     pub(super) state: watch::Sender<ServingState>,
     pub(super) shutdown: CancellationToken,
+    /// The time since the Unix epoch, as ids have it.
+    pub(super) wall_clock: fn() -> Duration,
     /// The runtime is deleted.
     pub(super) retired: Arc<AtomicBool>,
 }
 
 /// How a term ended.
 enum TermEnd {
-    /// This process does not hold the Lease any more, or the process ends.
+    /// This process does not hold the Lease any more, or takes the runtime over anew with it, or the process ends.
     Lost,
     /// The Lease must be released: at a replica that ends, or one at a time where another replica should have it.
     GivenUp(Option<OwnedMutexGuard<()>>),
@@ -136,19 +140,27 @@ impl Ownership {
         let _ended = term_ended.clone().drop_guard();
         let resolved = self.resolved.load_full();
         let unwritten = PendingWrites::default();
+        // Before the recovery, which refuses by the clock.
+        let clock = ClockReading::take(self.wall_clock);
         let begin = async {
-            let services = TermServices::start(&self.clients, &resolved, &self.settings, unwritten.clone()).await;
+            let services = TermServices::start(&self.clients, &resolved, &self.settings, unwritten.clone()).await?;
             recover(&services, &resolved, &self.settings, &term_ended).await;
-            Term::begin(
+            Some(Term::begin(
                 services,
                 Arc::clone(&self.resolved),
                 &self.settings,
                 holder.clone(),
                 term_ended.clone(),
-            )
+            ))
         };
         let term = tokio::select! {
-            term = begin => term,
+            term = begin => match term {
+                Some(term) => term,
+                None => {
+                    tracing::warn!(runtime = %resolved.reference(), "the pods of the runtime cannot be listed; giving it up, for another replica to try");
+                    return TermEnd::GivenUp(None);
+                }
+            },
             () = LeaseHolder::lost(holder.clone()) => {
                 tracing::warn!(
                     runtime = %resolved.reference(),
@@ -172,9 +184,15 @@ impl Ownership {
         tokio::select! {
             () = LeaseHolder::lost(holder) => {
                 tracing::warn!(runtime = %resolved.reference(), "this replica lost the Lease of the runtime");
-                self.state.send_replace(ServingState::Standby { owner: None });
-                term_ended.cancel();
-                term.pool.abandon();
+                self.abandon(&term, &term_ended);
+                TermEnd::Lost
+            }
+            step = clock.stepped() => {
+                tracing::warn!(
+                    runtime = %resolved.reference(), seconds = step.as_secs(),
+                    "the clock of this node was stepped; taking the runtime over anew, by the clock as it is now"
+                );
+                self.abandon(&term, &term_ended);
                 TermEnd::Lost
             }
             permit = self.time_to_give_up(&term, given_at) => {
@@ -190,6 +208,13 @@ impl Ownership {
                 TermEnd::Lost
             }
         }
+    }
+
+    /// Accepts no new runs, and leaves pods, runs and what is to be written of them to the next owner.
+    fn abandon(&self, term: &Term, term_ended: &CancellationToken) {
+        self.state.send_replace(ServingState::Standby { owner: None });
+        term_ended.cancel();
+        term.pool.abandon();
     }
 
     /// Accepts no new runs, deletes idle pods, writes what there is to say of runs that have ended, and leaves running executions to

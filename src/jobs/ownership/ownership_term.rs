@@ -363,10 +363,13 @@ impl Term {
                 Err(refused) if refused.is_of_node && tried < MAX_PODS && self.refusal().is_none() => continue,
                 Err(refused) => return Err(ExecutionError::Unavailable(refused.missing)),
             };
-            self.check_ownership()?;
             let job = sandbox.job.clone();
-            let room = self.memory_to_send(request, |memory, bytes| memory.try_take(bytes).ok());
-            let room = match room.await.and_then(|room| self.check_stopped().map(|()| room)) {
+            let room = self
+                .memory_to_send(request, |memory, bytes| memory.try_take(bytes).ok())
+                .await;
+            // After the last wait.
+            self.check_ownership()?;
+            let room = match room.and_then(|room| self.check_stopped().map(|()| room)) {
                 Ok(room) => room,
                 Err(error) => {
                     self.launcher.cluster.delete_job(&job).await;
@@ -467,9 +470,10 @@ impl Term {
         stopped.map_or(Ok(()), |why| Err(ExecutionError::Unavailable(why)))
     }
 
-    /// Nothing is claimed with a Lease that may have run out: another owner may be reading the journals.
+    /// Nothing is claimed with a Lease that may have run out, or in a term that has ended with its Lease held: another owner, or the next
+    /// term, may be reading the journals.
     fn check_ownership(&self) -> Result<(), ExecutionError> {
-        if self.lease.borrow().is_mine(Instant::now()) {
+        if !self.ended.is_cancelled() && self.lease.borrow().is_mine(Instant::now()) {
             Ok(())
         } else {
             Err(ExecutionError::NotOwner { owner: None })

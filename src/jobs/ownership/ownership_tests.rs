@@ -1,5 +1,6 @@
 //! The end of a term, and of a takeover, before an API server in memory.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 
 use axum::extract::{Path, Query, Request, State};
@@ -72,6 +73,7 @@ async fn ownership_before(router: Router) -> (Ownership, watch::Sender<Peers>) {
         state: watch::Sender::default(),
         shutdown: CancellationToken::new(),
         retired: Arc::default(),
+        wall_clock: knack_execution::now,
     };
     (ownership, leaving)
 }
@@ -282,6 +284,48 @@ async fn a_takeover_that_is_broken_off_writes_what_it_has_found_ended() {
             "leaving: {is_leaving}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_term_whose_clock_was_stepped_ends_and_the_next_one_begins_with_the_same_lease() {
+    static AHEAD_SECONDS: AtomicU64 = AtomicU64::new(7200);
+    let (mut ownership, _leaving) = ownership(&Written::default()).await;
+    ownership.wall_clock = || knack_execution::now() + Duration::from_secs(AHEAD_SECONDS.load(Ordering::Relaxed));
+    let (_renewing, mut holder) = watch::channel(held());
+    let mut states = ownership.state.subscribe();
+    let step = async {
+        let term = serving(&mut states).await;
+        AHEAD_SECONDS.store(0, Ordering::Relaxed);
+        term
+    };
+    let ending = async { tokio::join!(ownership.serve(holder.clone(), None), step) };
+    let (end, term) = tokio::time::timeout(Duration::from_secs(20), ending)
+        .await
+        .expect("it would refuse by the wrong clock for two hours");
+    assert!(matches!(end, TermEnd::Lost) && term.ended.is_cancelled());
+    assert!(matches!(*states.borrow_and_update(), ServingState::Standby { .. }));
+    ownership.wait_for_lease(&mut holder).await;
+    let next = async {
+        serving(&mut states).await;
+        ownership.shutdown.cancel();
+    };
+    tokio::join!(ownership.serve(holder.clone(), None), next);
+}
+
+/// The list is acknowledged and never answered.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_whose_pods_are_not_listed_gives_the_runtime_up() {
+    let router = Router::new()
+        .route("/api/v1/namespaces/ns/pods", get(std::future::pending::<()>))
+        .fallback(answer)
+        .with_state(Written::default());
+    let (ownership, _leaving) = ownership_before(router).await;
+    let (_renewing, holder) = watch::channel(held());
+    let end = ownership.serve(holder, None).await;
+    assert!(
+        matches!(end, TermEnd::GivenUp(None)),
+        "it renews the Lease and serves nobody"
+    );
 }
 
 /// Has no pods at first, and later one of this runtime and one of another of its name; keeps the names of pods that are deleted.

@@ -109,7 +109,9 @@ impl FakeCluster {
     async fn take_over_with(self: &Arc<Self>, resolved: &ResolvedRuntime, unwritten: &PendingWrites) -> Arc<Records> {
         let clients = clients_before(Router::new().fallback(answer).with_state(Arc::clone(self)));
         let settings = JobSettings::new("me-1", "https://me:1", [0; 32]);
-        let services = TermServices::start(&clients, resolved, &settings, unwritten.clone()).await;
+        let services = TermServices::start(&clients, resolved, &settings, unwritten.clone())
+            .await
+            .unwrap();
         recover(&services, resolved, &settings, &CancellationToken::new()).await;
         services.records
     }

@@ -14,6 +14,10 @@ use crate::jobs::records::job_record::PendingWrites;
 use crate::jobs::resolved_runtime::ResolvedRuntime;
 use crate::jobs::settings::{JobClients, JobSettings};
 
+/// How long the first list of the pods may take. An API server ends each of its lists after as long; where none comes, the one that
+/// this replica is connected to may be at fault, and another replica has another.
+const LIST_PATIENCE: Duration = Duration::from_mins(1);
+
 /// See the module.
 pub(super) struct TermServices {
     pub(super) launcher: Launcher,
@@ -26,17 +30,19 @@ pub(super) struct TermServices {
 }
 
 impl TermServices {
-    /// Starts the watch of the pods and waits for the first list.
+    /// Starts the watch of the pods and waits for the first list. `None`: it did not come.
     pub(super) async fn start(
         clients: &JobClients,
         resolved: &ResolvedRuntime,
         settings: &JobSettings,
         unwritten: PendingWrites,
-    ) -> Self {
+    ) -> Option<Self> {
         let cluster = Cluster::new(clients, &resolved.namespace);
         let (index, watch) = PodIndex::start(cluster.pods.clone(), &resolved.name);
-        index.wait_until_synced().await;
-        Self {
+        tokio::time::timeout(LIST_PATIENCE, index.wait_until_synced())
+            .await
+            .ok()?;
+        Some(Self {
             launcher: Launcher::new(
                 cluster,
                 index,
@@ -56,6 +62,6 @@ impl TermServices {
             unwritten,
             retention: resolved.ttl,
             watch,
-        }
+        })
     }
 }
