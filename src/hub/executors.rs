@@ -192,6 +192,8 @@ impl Executors {
                 _ = ticks.tick(), if writing.is_terminated() => writing.set(self.publish(&metrics).fuse()),
             }
         }
+        // The next owner writes its own.
+        writing.set(Fuse::terminated());
         self.shutdown().await;
     }
 

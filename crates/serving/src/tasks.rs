@@ -73,7 +73,7 @@ impl Tasks {
     }
 
     /// Returns when each of them has returned or panicked.
-    pub async fn finished(mut self) {
+    pub async fn returned(mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 }

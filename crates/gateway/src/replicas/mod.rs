@@ -246,7 +246,7 @@ impl LinkTasks {
     /// Ends the link once the queue is written, or its time is over.
     pub(crate) async fn close(self) {
         self.closing.cancel();
-        if tokio::time::timeout(write::CLOSE_TIMEOUT, self.writing.finished())
+        if tokio::time::timeout(write::CLOSE_TIMEOUT, self.writing.returned())
             .await
             .is_err()
         {

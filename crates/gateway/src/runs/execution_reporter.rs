@@ -303,7 +303,7 @@ impl ReportSender {
     /// Sends what waits, within a bound.
     pub(crate) async fn close(self) {
         self.stop.cancel();
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.tasks.finished()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.tasks.returned()).await;
         let lost = self.reports.lock().lines.len();
         if lost > 0 {
             tracing::warn!(

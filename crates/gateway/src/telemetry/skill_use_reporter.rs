@@ -50,7 +50,7 @@ impl UseReports {
     /// Reports the rest, in bounded time.
     pub(crate) async fn close(self) {
         self.ending.cancel();
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.tasks.finished()).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.tasks.returned()).await;
     }
 }
 
