@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use knack_api::skill::{Activation, InlineSource, Source, UploadSource};
+use knack_api::skill::{Activation, InlineSource, Source, UPLOAD_CONFIG_MAPS_MAX, UploadSource};
 use knack_api::{Skill, SkillSpec};
-use knack_registry::{Owner, SkillEntry, StoreError, Version};
+use knack_registry::{Owner, SkillEntry, StoreError, VERSIONS_MAX, Version};
 use knack_skill::digest::sha256;
 use knack_vocabulary::{
     ANNOTATION_UPLOAD, API_VERSION, KIND_SKILL, LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION, NAME_MAX_BYTES,
@@ -51,15 +51,21 @@ pub(super) struct Objects {
 }
 
 impl UploadedSkill {
-    /// The entry of an object; `None`: it was not uploaded, or its annotation was not written for this object.
+    /// The entry of an object; `None`: it was not uploaded, or its annotation was not written for this object. Whoever may edit a
+    /// Skill writes its annotations, so what no upload has is refused here: each number is memory wherever it is used.
     pub(super) fn of(skill: &Skill) -> Option<Self> {
         let text = skill.annotations().get(ANNOTATION_UPLOAD)?;
         let mut uploaded: Self = serde_json::from_str(text).ok()?;
         let entry = &mut uploaded.entry;
         entry.owner = Owner::namespace(&skill.namespace()?);
         let named: Vec<u32> = entry.versions.iter().map(|version| version.number).collect();
-        let is_whole = entry.default.is_none_or(|number| named.contains(&number))
-            && named.iter().all(|number| uploaded.shards.contains_key(number));
+        let has_shards = |number: &u32| {
+            let count = uploaded.shards.get(number);
+            count.is_some_and(|count| (1..=UPLOAD_CONFIG_MAPS_MAX).contains(count))
+        };
+        let is_whole = named.len() <= VERSIONS_MAX
+            && entry.default.is_none_or(|number| named.contains(&number))
+            && named.iter().all(has_shards);
         (entry.name == skill.name_any() && is_whole).then_some(uploaded)
     }
 
@@ -348,6 +354,34 @@ pub(super) mod tests {
         let mut bare = skill;
         bare.metadata.annotations = None;
         assert_eq!(UploadedSkill::of(&bare), None);
+    }
+
+    /// The sweep makes the names of all ConfigMaps of every entry of the cluster.
+    #[test]
+    fn what_no_upload_has_is_no_entry_however_well_it_is_formed() {
+        let of = |changed: UploadedSkill| {
+            let mut skill = object(&uploaded("draw", &[1], Some(1)));
+            let text = serde_json::to_string(&changed).unwrap();
+            skill.annotations_mut().insert(ANNOTATION_UPLOAD.to_owned(), text);
+            UploadedSkill::of(&skill)
+        };
+        for (count, is_read) in [
+            (0, false),
+            (1, true),
+            (UPLOAD_CONFIG_MAPS_MAX, true),
+            (UPLOAD_CONFIG_MAPS_MAX + 1, false),
+            (usize::MAX, false),
+        ] {
+            let mut changed = uploaded("draw", &[1], Some(1));
+            changed.shards.insert(1, count);
+            assert_eq!(of(changed).is_some(), is_read, "{count} ConfigMaps");
+        }
+        let most = u32::try_from(VERSIONS_MAX).unwrap();
+        for (versions, is_read) in [(most, true), (most + 1, false)] {
+            let numbers: Vec<u32> = (1..=versions).collect();
+            let changed = uploaded("draw", &numbers, Some(1));
+            assert_eq!(of(changed).is_some(), is_read, "{versions} versions");
+        }
     }
 
     #[test]

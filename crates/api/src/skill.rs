@@ -186,6 +186,9 @@ pub struct ArchiveSource {
     pub digest: String,
 }
 
+/// Most ConfigMaps of one upload. A skill of the largest size takes about a third of them.
+pub const UPLOAD_CONFIG_MAPS_MAX: usize = 32;
+
 /// Files that a program uploaded through a Skills API, in ConfigMaps of the same namespace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -194,7 +197,7 @@ pub struct UploadSource {
     #[schemars(length(min = 64, max = 64))]
     pub digest: String,
     /// Names of the ConfigMaps that hold the files, each with the label `knack.dev/upload`.
-    #[schemars(length(min = 1, max = 32), inner(length(min = 1, max = 253)))]
+    #[schemars(length(min = 1, max = UPLOAD_CONFIG_MAPS_MAX), inner(length(min = 1, max = 253)))]
     pub config_maps: Vec<String>,
 }
 
