@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 
-use super::failure::{is_conflict, is_missing, store_error};
+use super::failure::{FirstFailure, is_conflict, is_missing, store_error};
 use super::objects::{config_map_name, owner, shard_name};
 use crate::api_call::{CallError, call};
 use crate::artifact;
@@ -82,27 +82,26 @@ impl Contents {
             field_manager: Some(FIELD_MANAGER_REGISTRY.to_owned()),
             ..PatchParams::default()
         };
+        let mut failed = FirstFailure::default();
         for name in names {
-            call(
-                || self.what("patch", &name),
-                self.api.patch_metadata(&name, &params, &patch),
-            )
-            .await?;
+            let given = self.api.patch_metadata(&name, &params, &patch);
+            failed.note(call(|| self.what("patch", &name), given).await);
         }
-        Ok(())
+        failed.done()
     }
 
     /// Deletes them. One that is gone is as good.
     pub(super) async fn delete(&self, names: impl Iterator<Item = String>) -> Result<(), CallError> {
+        let mut failed = FirstFailure::default();
         for name in names {
             let params = DeleteParams::background();
             let deleted = self.api.delete(&name, &params);
             match call(|| self.what("delete", &name), deleted).await {
-                Err(error) if !is_missing(&error) => return Err(error),
-                _ => {}
+                Err(error) if is_missing(&error) => {}
+                done => _ = failed.note(done),
             }
         }
-        Ok(())
+        failed.done()
     }
 
     /// Reads the files of a version, and compares them with its digest.

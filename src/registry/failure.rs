@@ -22,6 +22,28 @@ pub(super) fn store_error(error: &CallError) -> StoreError {
     }
 }
 
+/// The first failure of works that go on after one: what is refused to one object of a namespace says nothing about the next.
+#[derive(Debug, Default)]
+pub(super) struct FirstFailure(Option<CallError>);
+
+impl FirstFailure {
+    /// The result of a work; `None`: it has failed.
+    pub(super) fn note<T>(&mut self, done: Result<T, CallError>) -> Option<T> {
+        match done {
+            Ok(done) => Some(done),
+            Err(error) => {
+                self.0.get_or_insert(error);
+                None
+            }
+        }
+    }
+
+    /// Error: what failed first.
+    pub(super) fn done(self) -> Result<(), CallError> {
+        self.0.map_or(Ok(()), Err)
+    }
+}
+
 /// Whether the API server refused a write for another one of the same object.
 pub(super) fn is_conflict(error: &CallError) -> bool {
     error.code() == Some(409)

@@ -133,17 +133,14 @@ async fn sweeping(state: Arc<RegistryState>, scopes: Vec<Option<String>>) {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     loop {
-        match Box::pin(sweep(&state.shared.cluster, &scopes, Stamp::of_now().now)).await {
-            Ok(removed) => {
-                state.metrics.swept.inc_by(removed);
-                if removed > 0 {
-                    tracing::info!(removed, "ConfigMaps of ended changes were removed");
-                }
-            }
-            Err(error) => {
-                state.metrics.sweep_failures.inc();
-                tracing::warn!(%error, "ConfigMaps of ended changes could not be removed; trying again later");
-            }
+        let swept = Box::pin(sweep(&state.shared.cluster, &scopes, Stamp::of_now().now)).await;
+        state.metrics.swept.inc_by(swept.removed);
+        if swept.removed > 0 {
+            tracing::info!(removed = swept.removed, "ConfigMaps of ended changes were removed");
+        }
+        if let Err(error) = swept.outcome {
+            state.metrics.sweep_failures.inc();
+            tracing::warn!(%error, "not everything that ended changes left could be removed; this is the first failure; trying again later");
         }
         tokio::time::sleep(sweep::EVERY).await;
     }

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
 
 use super::content::post;
-use super::failure::{is_conflict, is_missing};
+use super::failure::{FirstFailure, is_conflict, is_missing};
 use super::objects::{NAMES_TRIED, Objects, UploadedSkill, label, owner, version_name, version_object, version_of};
 use crate::api_call::{CallError, call};
 
@@ -104,7 +104,7 @@ impl Skills {
 
     /// Makes the other objects of a skill match its entry: creates the missing objects of its other versions, and deletes those of
     /// the rest for which `is_over` (by object and number) is true. Objects that another change has just created for its commit
-    /// must stay.
+    /// must stay. Error: the first of those that failed.
     pub(super) async fn bring(
         &self,
         main: &Skill,
@@ -114,8 +114,9 @@ impl Skills {
         // An entry that is too large was never written.
         let Ok(objects) = uploaded.objects() else { return Ok(()) };
         let beside = self.versions(&main.name_any()).await?;
+        let mut failed = FirstFailure::default();
         for (number, spec) in &objects.versions {
-            self.bring_one(main, *number, spec, &beside).await?;
+            failed.note(self.bring_one(main, *number, spec, &beside).await);
         }
         let mut known = BTreeSet::new();
         for object in &beside {
@@ -123,12 +124,12 @@ impl Skills {
             let is_wanted = number.is_some_and(|number| objects.versions.contains_key(&number) && known.insert(number));
             if !is_wanted && is_owned(object, main) && is_over(object, number) {
                 match self.delete(object).await {
-                    Err(error) if !is_missing(&error) && !is_conflict(&error) => return Err(error),
-                    _ => {}
+                    Err(error) if is_missing(&error) || is_conflict(&error) => {}
+                    done => _ = failed.note(done),
                 }
             }
         }
-        Ok(())
+        failed.done()
     }
 
     async fn bring_one(&self, main: &Skill, number: u32, spec: &SkillSpec, beside: &[Skill]) -> Result<(), CallError> {

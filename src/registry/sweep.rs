@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _};
 
 use super::cluster::Cluster;
 use super::content::Contents;
-use super::failure::{is_conflict, is_missing};
+use super::failure::{FirstFailure, is_conflict, is_missing};
 use super::index::SkillIndex;
 use super::objects::{UploadedSkill, version_of};
 use super::registry_object::ObjectKind;
@@ -109,56 +109,82 @@ fn matches_entry(
     all_there && own().all(|(number, _, _, is_old)| !is_old || objects.versions.contains_key(number))
 }
 
-/// One sweep of the namespaces of these scopes (`None`: all); how many things were removed.
-pub(super) async fn sweep(cluster: &Cluster, scopes: &[Option<String>], now: i64) -> Result<u64, CallError> {
-    let mut found = Vec::new();
+/// What a sweep did.
+#[derive(Debug)]
+pub(super) struct Swept {
+    /// How many ConfigMaps were removed.
+    pub(super) removed: u64,
+    /// The first failure, behind which the sweep went on: what an admission policy, or a tenant's object, refuses to one sweep it
+    /// refuses to each, and what stands behind it in the lists is of other tenants.
+    pub(super) outcome: Result<(), CallError>,
+}
+
+/// One sweep of the namespaces of these scopes (`None`: all).
+pub(super) async fn sweep(cluster: &Cluster, scopes: &[Option<String>], now: i64) -> Swept {
+    let (mut found, mut failed) = (Vec::new(), FirstFailure::default());
     for scope in scopes {
-        found.extend(list(cluster, scope.as_deref()).await?);
+        let listed = failed.note(list(cluster, scope.as_deref()).await);
+        found.extend(listed.into_iter().flatten());
     }
     let work = cluster.read(|index| decide(index, found, now));
     for one in work.give {
-        let skills = Skills::of(&cluster.client, &one.namespace);
-        if let Some((main, uploaded)) = named(&skills, &one.skill).await?
-            && uploaded.all_config_maps().any(|name| name == one.name)
-        {
-            let contents = Contents::of(&cluster.client, &one.namespace);
-            unless_gone(contents.give_to([one.name].into_iter(), &main).await)?;
-        }
+        failed.note(unless_gone(give(cluster, one).await));
     }
     let mut removed = 0;
     for one in work.delete {
-        let skills = Skills::of(&cluster.client, &one.namespace);
-        let still = named(&skills, &one.skill).await?;
-        // The index may lag; the object itself does not.
-        if still.is_some_and(|(_, uploaded)| uploaded.all_config_maps().any(|name| name == one.name)) {
-            continue;
-        }
-        let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &one.namespace);
-        let params = DeleteParams::background().preconditions(Preconditions {
-            uid: Some(one.uid.clone()),
-            resource_version: None,
-        });
-        let what = || format!("delete ConfigMap {}/{}", one.namespace, one.name);
-        unless_gone(call(what, api.delete(&one.name, &params)).await.map(|_| ()))?;
-        removed += 1;
+        removed += u64::from(failed.note(delete(cluster, &one).await) == Some(true));
     }
     for (namespace, name) in work.bring {
-        let skills = Skills::of(&cluster.client, &namespace);
-        if let Some((main, uploaded)) = named(&skills, &name).await? {
-            let old = |meta: &knack_api::Skill| {
-                let created = meta.metadata.creation_timestamp.as_ref();
-                created.is_none_or(|time| now - time.0.as_microsecond() > LEFT_AFTER_MICROS)
-            };
-            unless_gone(
-                skills
-                    .bring(&main, &uploaded, |object, _| {
-                        version_of(&object.metadata).is_some() && old(object)
-                    })
-                    .await,
-            )?;
-        }
+        failed.note(unless_gone(bring(cluster, &namespace, &name, now).await));
     }
-    Ok(removed)
+    Swept {
+        removed,
+        outcome: failed.done(),
+    }
+}
+
+/// Makes a skill the owner of a ConfigMap that it names.
+async fn give(cluster: &Cluster, one: UploadMap) -> Result<(), CallError> {
+    let skills = Skills::of(&cluster.client, &one.namespace);
+    if let Some((main, uploaded)) = named(&skills, &one.skill).await?
+        && uploaded.all_config_maps().any(|name| name == one.name)
+    {
+        let contents = Contents::of(&cluster.client, &one.namespace);
+        contents.give_to([one.name].into_iter(), &main).await?;
+    }
+    Ok(())
+}
+
+/// Removes a ConfigMap unless its skill names it. `false`: it does.
+async fn delete(cluster: &Cluster, one: &UploadMap) -> Result<bool, CallError> {
+    let skills = Skills::of(&cluster.client, &one.namespace);
+    let still = named(&skills, &one.skill).await?;
+    // The index may lag; the object itself does not.
+    if still.is_some_and(|(_, uploaded)| uploaded.all_config_maps().any(|name| name == one.name)) {
+        return Ok(false);
+    }
+    let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &one.namespace);
+    let params = DeleteParams::background().preconditions(Preconditions {
+        uid: Some(one.uid.clone()),
+        resource_version: None,
+    });
+    let what = || format!("delete ConfigMap {}/{}", one.namespace, one.name);
+    unless_gone(call(what, api.delete(&one.name, &params)).await.map(|_| ()))?;
+    Ok(true)
+}
+
+/// Makes the other objects of a skill those of its entry.
+async fn bring(cluster: &Cluster, namespace: &str, name: &str, now: i64) -> Result<(), CallError> {
+    let skills = Skills::of(&cluster.client, namespace);
+    let Some((main, uploaded)) = named(&skills, name).await? else {
+        return Ok(());
+    };
+    let is_old = |meta: &knack_api::Skill| {
+        let created = meta.metadata.creation_timestamp.as_ref();
+        created.is_none_or(|time| now - time.0.as_microsecond() > LEFT_AFTER_MICROS)
+    };
+    let is_over = |object: &knack_api::Skill, _| version_of(&object.metadata).is_some() && is_old(object);
+    skills.bring(&main, &uploaded, is_over).await
 }
 
 /// An uploaded skill as it is now; `None`: there is none of that name.

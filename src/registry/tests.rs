@@ -7,10 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
 use knack_memory::MemoryBudget;
 use knack_registry::{Draft, Files, Mode, Owner, Page, SkillEntry, Stamp, Store as _, StoreError};
 use knack_skill::model::SkillFile;
+use knack_vocabulary::LABEL_UPLOAD;
+use kube::api::PostParams;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
@@ -19,7 +22,7 @@ use fake::Fake;
 use super::caller_store::{CallerStore, Shared};
 use super::cluster::{Actor, Cluster, SKILLS_MAX};
 use super::objects::tests::{object, uploaded};
-use super::objects::{UploadedSkill, version_of};
+use super::objects::{UploadedSkill, version_name, version_of};
 use super::sweep::sweep;
 use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
 
@@ -150,9 +153,8 @@ async fn after(fake: &Fake, steps: &[Step]) -> Cluster {
 /// A replica that has read what the sweep of another one left: a watch would tell it.
 async fn swept(fake: &Fake) -> Cluster {
     let cluster = started(fake).await;
-    Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
-        .await
-        .unwrap();
+    let swept = Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER)).await;
+    swept.outcome.unwrap();
     started(fake).await
 }
 
@@ -256,13 +258,57 @@ async fn of_two_writers_of_one_name_one_wins_and_the_other_leaves_nothing() {
     first.unwrap();
     second.unwrap();
     let cluster = started(&fake).await;
-    Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER))
-        .await
-        .unwrap();
+    let swept = Box::pin(sweep(&cluster, &[None], Stamp::of_now().now + LATER)).await;
+    swept.outcome.unwrap();
     let cluster = started(&fake).await;
     assert_eq!(state(&cluster, "draw").await.unwrap().0.len(), 3);
     let versions = cluster.find("team", "draw").unwrap().versions;
     assert!(versions.is_sorted_by_key(|version| &version.id), "{versions:?}");
+    assert_nothing_is_left(&fake);
+}
+
+/// A policy of the cluster refuses the registry every ConfigMap that is no upload, and a tenant may put the label on one.
+#[tokio::test]
+async fn a_sweep_goes_on_behind_an_object_that_is_refused_and_names_the_first() {
+    let fake = Fake::default();
+    let more = |default| Step::Add { default };
+    let cluster = after(&fake, &[Step::Create, more(false), more(true)]).await;
+    let leftovers = [("aaa", "a"), ("team", "other-upload-1"), ("zzz", "z-upload-1")];
+    for (namespace, name) in leftovers {
+        let maps: kube::Api<ConfigMap> = kube::Api::namespaced(cluster.client.clone(), namespace);
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(name.to_owned());
+        map.metadata.labels = Some(BTreeMap::from([(LABEL_UPLOAD.to_owned(), "other".to_owned())]));
+        maps.create(&PostParams::default(), &map).await.unwrap();
+    }
+    let own: Vec<String> = fake.all("configmaps").into_keys().collect();
+    let own: Vec<String> = own.into_iter().filter(|name| name.starts_with("draw-")).collect();
+    let version = |number| version_name("draw", number, 0);
+    {
+        let mut held = fake.0.lock().unwrap();
+        for name in &own {
+            let key = ("configmaps".to_owned(), "team".to_owned(), name.clone());
+            held.objects.get_mut(&key).unwrap()["metadata"]["ownerReferences"] = json!([]);
+        }
+        let is_version = |key: &(String, String, String)| [version(1), version(2)].contains(&key.2);
+        held.objects.retain(|key, _| !is_version(key));
+        held.denied = BTreeSet::from(["a".to_owned(), own[0].clone(), version(1)]);
+    }
+    let denied = Box::pin(sweep(&started(&fake).await, &[None], Stamp::of_now().now + LATER)).await;
+    let error = denied.outcome.unwrap_err().to_string();
+    assert!(error.contains(&own[0]), "{error}");
+    assert_eq!(denied.removed, 2);
+    let maps = fake.all("configmaps");
+    let left = leftovers.map(|(_, name)| maps.contains_key(name));
+    assert_eq!(left, [true, false, false]);
+    let is_owned = |name: &String| maps[name]["metadata"]["ownerReferences"][0]["name"] == "draw";
+    assert!(!is_owned(&own[0]) && own[1..].iter().all(is_owned));
+    let skills = fake.all("skills");
+    let there = [1, 2].map(|number| skills.contains_key(&version(number)));
+    assert_eq!(there, [false, true]);
+
+    fake.0.lock().unwrap().denied.clear();
+    swept(&fake).await;
     assert_nothing_is_left(&fake);
 }
 

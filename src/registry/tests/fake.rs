@@ -1,7 +1,7 @@
 //! An API server in memory for tests: Skills and ConfigMaps, with resource versions, owners, a number of writes after which it
 //! answers nothing any more, and one whose answer is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -29,6 +29,8 @@ pub(super) struct Held {
     pub(super) lost: Option<(usize, u16)>,
     /// The user who may do nothing.
     pub(super) refused: Option<String>,
+    /// Names of objects of which a policy denies every write.
+    pub(super) denied: BTreeSet<String>,
     /// Writes that it took.
     pub(super) writes: usize,
 }
@@ -91,6 +93,10 @@ async fn answer(
     let is_write = method != Method::GET;
     if state.writes_left == Some(0) {
         return failed(StatusCode::INTERNAL_SERVER_ERROR, "it is gone");
+    }
+    let named = name.or_else(|| body["metadata"]["name"].as_str());
+    if is_write && named.is_some_and(|named| state.denied.contains(named)) {
+        return failed(StatusCode::UNPROCESSABLE_ENTITY, "denied by a policy");
     }
     let mut lost = None;
     if is_write {
