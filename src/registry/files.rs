@@ -16,9 +16,11 @@ use knack_serving::sources::Pace;
 use knack_serving::until_sent;
 use knack_skill::digest::hex;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use super::metrics::Metrics;
-use super::shares::Shares;
+use super::shares::{SharePermit, Shares};
 use crate::hub::auth::ServiceAccountCaller;
 
 /// Calls of the gateways of one namespace: 50 a second, 500 of them in a row, 32 at once, and three quarters of that of one client. A request that names a container with
@@ -28,8 +30,11 @@ const CALLS: Pace = Pace {
     burst: 500,
     refill: Duration::from_millis(20),
 };
-/// How long a content that is read waits for memory.
-const READ_PATIENCE: Duration = Duration::from_secs(5);
+/// Work of all namespaces that is on a thread at once. The disk makes one change at a time, and a volume that hangs keeps every
+/// thread that comes to it: the rest of the process's threads, of which tokio has 512, stay for what needs no volume.
+const ON_THREADS_MAX: usize = 32;
+/// How long a call waits for threads, and for memory for what it reads: less than a gateway waits for its answer.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How much is kept, and where.
 #[derive(Debug, Clone)]
@@ -49,6 +54,8 @@ pub(super) struct ClusterFiles {
     calls: Shares,
     /// Where contents that are read take their memory.
     reading: MemoryBudget,
+    /// Permits for [`ON_THREADS_MAX`].
+    threads: Arc<Semaphore>,
 }
 
 impl ClusterFiles {
@@ -62,11 +69,16 @@ impl ClusterFiles {
             .and_then(|()| LocalFiles::open(folder, bounds, Arc::new(jiff::Timestamp::now)));
         let kept = Arc::new(opened.with_context(|| format!("--files-dir {}", folder.display()))?);
         kept.sweep_in_background();
-        Ok(Self {
+        Ok(Self::over(kept, reading))
+    }
+
+    fn over(kept: Arc<LocalFiles>, reading: MemoryBudget) -> Self {
+        Self {
             kept,
             calls: Shares::of(CALLS),
             reading,
-        })
+            threads: Arc::new(Semaphore::new(ON_THREADS_MAX)),
+        }
     }
 
     /// How much there is.
@@ -74,7 +86,9 @@ impl ClusterFiles {
         self.kept.held()
     }
 
-    /// Answers a gateway, as the account that it proved to be. Its permit and what it holds are given back when the answer is sent.
+    /// Answers a gateway, as the account that it proved to be. Its permit, and the memory for what is read, are given back when the
+    /// answer is sent, or, if the gateway has left before, when the work has ended that was begun for it. The content that it sent is
+    /// a part of `body`, and is held as long.
     pub(super) async fn answer(
         &self,
         caller: &ServiceAccountCaller,
@@ -95,15 +109,9 @@ impl ClusterFiles {
             account: account_key(&caller.namespace, &caller.service_account),
             caller: client,
         };
-        let mut share = None;
-        let outcome: Result<Reply, Refusal> = match self.room(owner, &op).await {
-            Ok(room) => {
-                share = Some(room);
-                let kept = Arc::clone(&self.kept);
-                let done = tokio::task::spawn_blocking(move || kept.execute(&owner, op, &content)).await;
-                done.unwrap_or(Err(Refusal::Failed))
-            }
-            Err(refusal) => Err(refusal),
+        let (outcome, held) = match self.done(owner, op, content, permit).await {
+            Ok((outcome, held)) => (outcome, Some(held)),
+            Err(refusal) => (Err(refusal), None),
         };
         if let Err(refusal) = &outcome
             && let Some(reason) = counted(refusal)
@@ -116,23 +124,54 @@ impl ClusterFiles {
             _ => StatusCode::OK,
         };
         let body = answered(outcome);
-        if let Some(share) = &mut share {
-            share.shrink_to(body.len());
-        }
+        let Some((permit, mut share)) = held else {
+            return (status, body);
+        };
+        share.shrink_to(body.len());
         (status, until_sent(body, (permit, share)))
     }
 
-    /// Memory for what an answer reads from the disk, and for the copy of it that is sent.
-    async fn room(&self, owner: FileOwner, op: &Op) -> Result<MemoryShare, Refusal> {
-        let mut reads = 0;
+    /// Does what is asked; with the outcome come the permit and the memory for what was read. Error: it was not done.
+    async fn done(
+        &self,
+        owner: FileOwner,
+        mut op: Op,
+        content: Bytes,
+        mut permit: SharePermit,
+    ) -> Result<(Result<Reply, Refusal>, (SharePermit, MemoryShare)), Refusal> {
+        let (until, mut reads) = (Instant::now() + PATIENCE, 0);
         if op.reads() {
-            let (kept, op) = (Arc::clone(&self.kept), op.clone());
-            let size = tokio::task::spawn_blocking(move || kept.reads(&owner, &op)).await;
-            let size = size.map_err(|_| Refusal::Failed)?;
+            let work = move |kept: &LocalFiles, permit| (kept.reads(&owner, &op), op, permit);
+            let size;
+            (size, op, permit) = self.on_thread(until, permit, work).await?;
             reads = usize::try_from(size).unwrap_or(usize::MAX);
         }
-        let room = self.reading.take(reads.saturating_mul(2), READ_PATIENCE).await;
-        room.map_err(|_| Refusal::Busy)
+        // As much again for the copy of it that is sent.
+        let patience = until.saturating_duration_since(Instant::now());
+        let share = self.reading.take(reads.saturating_mul(2), patience).await;
+        let held = (permit, share.map_err(|_| Refusal::Busy)?);
+        let work = move |kept: &LocalFiles, held| (kept.execute(&owner, op, &content), held);
+        self.on_thread(until, held, work).await
+    }
+
+    /// Does work of the disk on a thread. It cannot be cancelled there, so what the call holds goes with it and comes back with its
+    /// result: whoever gives up does not make room for a call that would only wait behind it.
+    async fn on_thread<H: Send + 'static, T: Send + 'static>(
+        &self,
+        until: Instant,
+        held: H,
+        work: impl FnOnce(&LocalFiles, H) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let thread = tokio::time::timeout_at(until, Arc::clone(&self.threads).acquire_owned()).await;
+        let thread = thread.map_err(|_| Refusal::Busy)?.map_err(|_| Refusal::Failed)?;
+        let kept = Arc::clone(&self.kept);
+        let done = tokio::task::spawn_blocking(move || {
+            let done = work(&kept, held);
+            drop(thread);
+            done
+        });
+        // It panicked, or the process ends.
+        done.await.map_err(|_| Refusal::Failed)
     }
 }
 
@@ -152,78 +191,5 @@ const fn counted(refusal: &Refusal) -> Option<&'static str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked(op: &serde_json::Value, content: &[u8]) -> Bytes {
-        asked_by("0", op, content)
-    }
-
-    fn asked_by(digit: &str, op: &serde_json::Value, content: &[u8]) -> Bytes {
-        let line = serde_json::json!({"caller": digit.repeat(64), "op": op}).to_string();
-        [line.as_bytes(), b"\n", content].concat().into()
-    }
-
-    #[tokio::test]
-    async fn a_content_counts_and_has_its_turn_until_it_is_sent() {
-        let folder = tempfile::tempdir().unwrap();
-        let options = FilesOptions {
-            folder: folder.path().join("files"),
-            hours: 24,
-            most_bytes: 1 << 30,
-        };
-        let memory = MemoryBudget::new(64 << 20);
-        let files = ClusterFiles::open(&options, memory.clone()).unwrap();
-        let metrics = Metrics::default();
-        let caller = ServiceAccountCaller {
-            namespace: "team".to_owned(),
-            service_account: "app".to_owned(),
-            uid: "1".to_owned(),
-            username: "system:serviceaccount:team:app".to_owned(),
-            groups: Vec::new(),
-            extra: std::collections::BTreeMap::new(),
-            expires: u64::MAX,
-            acting_for: None,
-        };
-        let new = serde_json::json!({"add_file": {"name": "a", "mime": "b/c", "purpose": "user_data", "lasts": null}});
-        let size = 4 << 20;
-        let (status, answer) = files.answer(&caller, &asked(&new, &vec![b'x'; size]), &metrics).await;
-        assert_eq!(status, StatusCode::OK);
-        let stored: serde_json::Value = serde_json::from_slice(answer.trim_ascii()).unwrap();
-        drop(answer);
-        let content = serde_json::json!({"file_content": stored["done"]["file"]["id"]});
-        let body = asked(&content, b"");
-        let mut stopped = Vec::new();
-        for _ in 0..12 {
-            let (status, answer) = files.answer(&caller, &body, &metrics).await;
-            assert_eq!((status, answer.len() > size), (StatusCode::OK, true));
-            stopped.push(answer);
-        }
-        assert!(memory.held_bytes() >= stopped.len() * size);
-        // One client has three quarters of them, and another one the rest.
-        let list = |client: &str| asked_by(client, &serde_json::json!({"files": []}), b"");
-        for (client, taken) in [("0", CALLS.at_once * 3 / 4), ("1", CALLS.at_once)] {
-            while stopped.len() < taken {
-                let (status, answer) = files.answer(&caller, &list(client), &metrics).await;
-                assert_eq!(status, StatusCode::OK, "{client}");
-                stopped.push(answer);
-            }
-            let (status, _) = files.answer(&caller, &list(client), &metrics).await;
-            assert_eq!(
-                status,
-                StatusCode::TOO_MANY_REQUESTS,
-                "permits are held until the answers are sent"
-            );
-        }
-        let (status, _) = files.answer(&caller, &list("2"), &metrics).await;
-        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS, "the namespace has all of them");
-        let elsewhere = ServiceAccountCaller {
-            namespace: "other".to_owned(),
-            ..caller.clone()
-        };
-        assert_eq!(files.answer(&elsewhere, &list("0"), &metrics).await.0, StatusCode::OK);
-        drop(stopped);
-        assert_eq!(memory.held_bytes(), 0);
-        assert_eq!(files.answer(&caller, &list("0"), &metrics).await.0, StatusCode::OK);
-    }
-}
+#[path = "files_tests.rs"]
+mod tests;

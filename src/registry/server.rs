@@ -18,7 +18,7 @@ use knack_registry::{CLAIM_PATH, REPORT_MAX_BYTES, REPORT_PATH, Reader, Stamp};
 use knack_serving::bodies::HeldBody;
 use knack_serving::probes::Probes;
 use knack_serving::sources::Sources;
-use knack_serving::{Bounds, Serving, Stop, Stopping, serve};
+use knack_serving::{Bounds, Serving, Stop, Stopping, serve, until_sent};
 use knack_vocabulary::{HEADER_CLIENT, TOKEN_AUDIENCE};
 use kube::Client;
 use kube::core::DeserializeGuard;
@@ -230,7 +230,11 @@ async fn files(state: &RegistryState, request: Request) -> Result<(StatusCode, B
         return Ok((StatusCode::NOT_FOUND, "this registry keeps no files".into()));
     };
     match posted(state, request).await? {
-        Ok((caller, held)) => Ok(files.answer(&caller, &held.bytes, &state.metrics).await),
+        Ok((caller, held)) => {
+            // Its memory is held by the last part of it, which may be on a thread when the gateway has left.
+            let body = until_sent(held.bytes, held.holding);
+            Ok(files.answer(&caller, &body, &state.metrics).await)
+        }
         Err(refused) => Ok(refused),
     }
 }

@@ -63,7 +63,7 @@ impl LocalFiles {
     }
 
     /// As [`Self::open`], on a disk that may fail.
-    pub(super) fn open_on(disk: Box<dyn Disk>, folder: &Path, bounds: Bounds, clock: Clock) -> io::Result<Self> {
+    pub fn open_on(disk: Box<dyn Disk>, folder: &Path, bounds: Bounds, clock: Clock) -> io::Result<Self> {
         Ok(Self::over(Vault::open(folder, disk)?, bounds, clock))
     }
 
