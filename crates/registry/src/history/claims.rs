@@ -93,7 +93,7 @@ impl FolderHistory {
             return false;
         }
         if execution.withdrawn {
-            return self.withdraw(&mut holders, &execution);
+            return self.withdraw_claim(&mut holders, &execution);
         }
         if execution.status.has_ended() {
             holders.release(&execution.id);
@@ -150,22 +150,19 @@ impl FolderHistory {
         Ok(())
     }
 
-    /// Withdraws a claim: its holder did not start the run. If this does not reach the disk, the run is lost, and not run again.
-    fn withdraw(&self, holders: &mut Holders, execution: &Execution) -> bool {
+    /// Withdraws a claim: its holder did not start the run.
+    fn withdraw_claim(&self, holders: &mut Holders, execution: &Execution) -> bool {
         let is_own = holders.last(&execution.id) == Some(execution.request.as_str());
         let is_pending = self.inner.index().state(&execution.id).map(|(status, _)| status) == Some(Status::Pending);
         if !is_own || !is_pending {
             return false;
         }
         self.forget(holders, &execution.id);
-        if let Ok(line) = line(execution) {
-            let id = execution.id.clone();
-            self.queue(WriterMessage::Line { id, note: None, line });
-        }
+        self.queue_withdrawal(execution);
         true
     }
 
-    fn forget(&self, holders: &mut Holders, id: &str) {
+    pub(super) fn forget(&self, holders: &mut Holders, id: &str) {
         holders.release(id);
         self.inner.index().remove(id);
     }

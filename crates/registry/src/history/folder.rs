@@ -183,6 +183,25 @@ impl FolderHistory {
         matches!(state, Some((_, Location::Memory(_))))
     }
 
+    /// Whether the disk has the last note of an execution.
+    fn is_on_disk(&self, id: &str) -> bool {
+        let state = self.inner.index().state(id);
+        matches!(state, Some((_, Location::Disk(_))))
+    }
+
+    /// Queues the line that withdraws those of an execution before it. If it does not reach the disk and they do, the run is lost,
+    /// and not run again.
+    pub(super) fn queue_withdrawal(&self, execution: &Execution) {
+        let withdrawn = Execution {
+            withdrawn: true,
+            ..execution.clone()
+        };
+        if let Ok(line) = line(&withdrawn) {
+            let id = withdrawn.id;
+            self.queue(WriterMessage::Line { id, note: None, line });
+        }
+    }
+
     /// Queues a line for the disk. `false`: the queue is full.
     pub(super) fn queue(&self, message: WriterMessage) -> bool {
         let size = message.bytes();
@@ -238,6 +257,18 @@ impl History for FolderHistory {
                 .index()
                 .dropped(&execution.id, note, Arc::new(execution.slim()));
         }
+    }
+
+    async fn keep(&self, execution: Execution) -> bool {
+        let id = execution.id.clone();
+        self.note(execution);
+        self.flush().await;
+        self.is_on_disk(&id)
+    }
+
+    fn withdraw(&self, execution: Execution) {
+        self.forget(&mut self.inner.holders(), &execution.id);
+        self.queue_withdrawal(&execution);
     }
 
     fn dropped(&self) -> u64 {

@@ -53,6 +53,13 @@ pub struct ExecutionPage {
 pub trait History: Debug + Send + Sync {
     /// Notes the current state of an execution. Never waits: a note without room is dropped and counted.
     fn note(&self, execution: Execution);
+    /// Notes an execution, and waits until it is on the disk. `false`: it is not, and [withdrawn](Self::withdraw) it never was. A
+    /// history that others keep promises nothing.
+    async fn keep(&self, _: Execution) -> bool {
+        false
+    }
+    /// Withdraws an execution that was to be kept, and of which nothing was run.
+    fn withdraw(&self, _: Execution) {}
     /// Notes that were dropped since the start.
     fn dropped(&self) -> u64;
     /// An execution of a caller by id.

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -87,8 +88,8 @@ pub(crate) enum RunObserver<'a> {
     History(Option<Arc<dyn History>>),
     /// The same, and requests of this process.
     Here(
-        Arc<dyn History>,
-        #[expect(dead_code, reason = "given back when dropped")] OwnRun<'a>,
+        KeptRun,
+        #[expect(dead_code, reason = "given back when dropped, behind the run that it is of")] OwnRun<'a>,
     ),
     /// The registry, of the end.
     Registry(ClaimedRun),
@@ -111,7 +112,11 @@ impl<'a> Repeats<'a> {
                 let own = runs.take(&first.id).ok_or_else(in_progress)?;
                 let found = history.get(&first.caller, &first.id).await;
                 match found.map_err(|error| refused(error, &first.id))? {
-                    None => Ok(RepeatDecision::Own(RunObserver::Here(Arc::clone(history), own))),
+                    // On the disk before it begins: the next process must know that it may have run.
+                    None => {
+                        let kept = KeptRun::of(history, first).await?;
+                        Ok(RepeatDecision::Own(RunObserver::Here(kept, own)))
+                    }
                     Some(execution) => known(execution),
                 }
             }
@@ -208,9 +213,12 @@ impl RunObserver<'_> {
                     }
                 })
             }
-            Self::Here(history, _) => {
-                let history = Arc::clone(history);
-                Arc::new(move |execution| history.note(execution))
+            Self::Here(kept, _) => {
+                let (history, is_begun) = (Arc::clone(&kept.history), Arc::clone(&kept.is_begun));
+                Arc::new(move |execution| {
+                    is_begun.store(true, Ordering::Release);
+                    history.note(execution);
+                })
             }
             Self::Registry(run) => {
                 let state = Arc::clone(&run.state);
@@ -229,6 +237,38 @@ impl RunObserver<'_> {
             let last = run.lock().last();
             run.claims.settle(last).await;
             run.lock().is_settled = true;
+        }
+    }
+}
+
+/// A run that the disk of this process has as pending. If it does not begin, that is withdrawn, also when the client leaves.
+pub(crate) struct KeptRun {
+    history: Arc<dyn History>,
+    first: Execution,
+    /// A step was reported, so that a program may have run.
+    is_begun: Arc<AtomicBool>,
+}
+
+impl KeptRun {
+    /// Error: it is not on the disk.
+    async fn of(history: &Arc<dyn History>, first: &Execution) -> Result<Self, Refusal> {
+        let kept = Self {
+            history: Arc::clone(history),
+            first: first.clone(),
+            is_begun: Arc::default(),
+        };
+        if history.keep(first.clone()).await {
+            return Ok(kept);
+        }
+        let text = "The disk did not take the record of this run, without which a repeat would run it again; nothing was run; see to                     the volume that keeps the history of executions, and try again.";
+        Err(Refusal::new(RefusalKind::Unavailable, REPEAT_HEADER, text))
+    }
+}
+
+impl Drop for KeptRun {
+    fn drop(&mut self) {
+        if !self.is_begun.load(Ordering::Acquire) {
+            self.history.withdraw(self.first.clone());
         }
     }
 }
