@@ -96,7 +96,7 @@ impl Row {
         Self {
             id: execution.id.clone(),
             created: execution.created,
-            caller: execution.caller.as_str().to_owned(),
+            caller: execution.caller.to_string(),
             status: execution.status,
             took_ms: execution.duration_ms,
             skill: execution.skill.as_ref().map(|skill| RowSkill {

@@ -107,28 +107,27 @@ impl DevUploads {
         let address = caller::unchecked_address(parts);
         let admitted = owner.as_ref().map(|owner| {
             self.calls
-                .admit(&call, &parts.method, owner.as_str(), address, &request_id)
+                .admit(&call, &parts.method, &owner.text(), address, &request_id)
         });
         let _admitted = match admitted.transpose() {
             Ok(admitted) => admitted,
             Err(refused) => return *refused,
         };
         let asked = ApiRequest {
-            call,
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers.clone(),
             body,
             request_id,
         };
-        if asked.call == ApiCall::OmniRoute(OmniRoute::Execute) {
+        if call == ApiCall::OmniRoute(OmniRoute::Execute) {
             let runs = AdHocRuns {
                 gateway: self.gateway.get().and_then(Weak::upgrade),
                 parts,
                 base,
             };
-            return self.registry.execute(owner.as_ref(), asked, &base.skills, &runs).await;
+            return self.registry.execute(owner.as_ref(), &asked, &base.skills, &runs).await;
         }
-        self.registry.answer(owner.as_ref(), asked, &base.skills).await
+        self.registry.answer(owner.as_ref(), call, &asked, &base.skills).await
     }
 }
 

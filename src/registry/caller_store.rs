@@ -54,7 +54,7 @@ impl CallerStore {
         Err(StoreError::Forbidden(format!(
             "ServiceAccount {} may not {verb} skills.knack.dev in namespace {}; an administrator can grant it that verb",
             self.caller.name(),
-            owner.as_str()
+            owner.group()
         )))
     }
 
@@ -68,14 +68,14 @@ impl CallerStore {
         let text = format!(
             "ServiceAccount {} may neither create nor update skills.knack.dev in namespace {}, and therefore cannot install skills from a catalog; an administrator can grant it these verbs",
             self.caller.name(),
-            owner.as_str()
+            owner.group()
         );
         Err(HubRefusal::new(RefusalCode::Forbidden, text))
     }
 
     /// An entry that the caller may read. What it may not is not there for it.
     async fn seen(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
-        let known = self.shared.cluster.get(owner.as_str(), id)?;
+        let known = self.shared.cluster.get(owner.group(), id)?;
         let entry = known.entry().cloned().ok_or(StoreError::NotFound)?;
         if self.may("get", owner, Some(&entry.name)).await? {
             return Ok(entry);
@@ -109,14 +109,14 @@ impl CallerStore {
         let share = self.shared.downloads.try_take(bytes).map_err(|_| {
             StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
         })?;
-        let files = self.shared.cluster.content(owner.as_str(), &entry.id, number).await?;
+        let files = self.shared.cluster.content(owner.group(), &entry.id, number).await?;
         Ok((files, share))
     }
 
     /// Where a change is made, and who makes it.
     fn actor<'a>(&'a self, owner: &'a Owner) -> Actor<'a> {
         Actor {
-            namespace: owner.as_str(),
+            namespace: owner.group(),
             username: &self.caller.username,
         }
     }
@@ -126,7 +126,7 @@ fn action(verb: &'static str, owner: &Owner, name: Option<&str>) -> AccessAction
     AccessAction {
         verb,
         resource: "skills",
-        namespace: owner.as_str().to_owned(),
+        namespace: owner.group().to_owned(),
         name: name.map(str::to_owned),
     }
 }
@@ -143,7 +143,7 @@ impl Store for CallerStore {
             None => self.demand("create", owner, None).await?,
             Some(id) => self.demand_change("update", owner, id).await?,
         }
-        self.shared.cluster.would_keep(owner.as_str(), id.is_none(), draft)
+        self.shared.cluster.would_keep(owner.group(), id.is_none(), draft)
     }
 
     async fn add_version(
@@ -168,7 +168,7 @@ impl Store for CallerStore {
     }
 
     async fn find(&self, owner: &Owner, name: &str) -> Result<Option<SkillEntry>, StoreError> {
-        let found = self.shared.cluster.find(owner.as_str(), name);
+        let found = self.shared.cluster.find(owner.group(), name);
         Ok(match found {
             Some(entry) if self.may("get", owner, Some(name)).await? => Some(entry),
             _ => None,
@@ -177,7 +177,7 @@ impl Store for CallerStore {
 
     async fn list(&self, owner: &Owner, page: &Page) -> Result<Paged<SkillEntry>, StoreError> {
         self.demand("list", owner, None).await?;
-        self.shared.cluster.list(owner.as_str(), page)
+        self.shared.cluster.list(owner.group(), page)
     }
 
     async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
@@ -192,7 +192,7 @@ impl Store for CallerStore {
 
     async fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         self.demand_change("delete", owner, id).await?;
-        self.shared.cluster.delete(owner.as_str(), id).await
+        self.shared.cluster.delete(owner.group(), id).await
     }
 
     async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {

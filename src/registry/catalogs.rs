@@ -71,8 +71,10 @@ impl ClusterCatalogs {
         let permit = self.fetches.take(&caller.namespace, tokio::time::Instant::now());
         let permit = permit.ok_or_else(|| {
             too_many(format!(
-                "ServiceAccounts of namespace {} send too many requests to the catalog: the limit is {} at once and one per second",
-                caller.namespace, FETCHES.at_once
+                "ServiceAccounts of namespace {} send too many requests to the catalog: the limit is {} at once and {} per second",
+                caller.namespace,
+                FETCHES.at_once,
+                FETCHES.per_second()
             ))
         })?;
         let memory = self.reading.take(COPIES * bytes, PATIENCE).await;

@@ -8,6 +8,7 @@ use futures::FutureExt as _;
 use super::*;
 
 #[path = "../../tests/support/disk.rs"]
+#[expect(dead_code, reason = "this disk waits, and never fails")]
 mod disk;
 
 fn caller_of(namespace: &str) -> ServiceAccountCaller {

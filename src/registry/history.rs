@@ -120,7 +120,7 @@ impl ClusterHistory {
                 return (StatusCode::BAD_REQUEST, text.into());
             }
         };
-        let Some(_permit) = self.claims.take(caller, &sha256(asked.caller.as_str())) else {
+        let Some(_permit) = self.claims.take(caller, &sha256(&*asked.caller.text())) else {
             let text = "too many claims of this client, or of this namespace; try again";
             return (StatusCode::TOO_MANY_REQUESTS, text.into());
         };

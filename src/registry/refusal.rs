@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use knack_hub_api::{HubRefusal, RefusalCode};
-use knack_registry::{ApiCall, Denial, deny};
+use knack_registry::{ApiCall, RefusalKind, deny};
 
 /// When to repeat a request that came too soon after others, seconds.
 const RATE_RETRY_SECONDS: u64 = 2;
@@ -22,13 +22,13 @@ pub(super) fn status_of(refusal: &HubRefusal) -> StatusCode {
 /// A refusal in the dialect of the call.
 pub(super) fn denied(call: &ApiCall, refusal: &HubRefusal, request_id: &str) -> Response<Bytes> {
     let denial = match refusal.code {
-        RefusalCode::Unauthenticated => Denial::NoCredential,
-        RefusalCode::Throttled | RefusalCode::TooManyRequests => Denial::Throttled,
-        RefusalCode::Forbidden => Denial::Forbidden,
-        RefusalCode::TooLarge => Denial::TooLarge,
-        RefusalCode::TooSlow => Denial::Late,
-        RefusalCode::Unavailable => Denial::Unavailable,
-        _ => Denial::Invalid,
+        RefusalCode::Unauthenticated => RefusalKind::NoCredential,
+        RefusalCode::Throttled | RefusalCode::TooManyRequests => RefusalKind::Throttled,
+        RefusalCode::Forbidden => RefusalKind::Forbidden,
+        RefusalCode::TooLarge => RefusalKind::TooLarge,
+        RefusalCode::TooSlow => RefusalKind::Late,
+        RefusalCode::Unavailable => RefusalKind::Unavailable,
+        _ => RefusalKind::Invalid,
     };
     deny(
         call,

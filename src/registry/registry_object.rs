@@ -186,7 +186,7 @@ mod tests {
         let entry = ready.entry().unwrap();
         assert_eq!(entry.id, "skill_knack_0199a7c4a3cd4d53a0f6f0c1f9a2b3c4");
         assert_eq!(
-            (entry.owner.as_str(), entry.default, entry.versions.len()),
+            (&*entry.owner.text(), entry.default, entry.versions.len()),
             ("team", Some(1), 1)
         );
         assert_eq!(entry.updated - entry.created, 5_000_000);

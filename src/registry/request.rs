@@ -45,10 +45,7 @@ pub(super) async fn answer(State(state): State<Arc<RegistryState>>, request: Req
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let id = format!("req_knack_{}", Uuid::now_v7().simple());
-    let unknown = |text: &str| {
-        let asked = (&method, request.uri(), request.headers());
-        no_such_path(asked, text, &id).map(Body::from)
-    };
+    let unknown = |text: &str| no_such_path(&method, request.uri(), request.headers(), text, &id).map(Body::from);
     let (named, bare) = match namespace_of(&path) {
         Ok((named, bare)) => (named, bare.to_owned()),
         Err(text) => return unknown(&text),
@@ -131,7 +128,9 @@ fn demand_served(state: &RegistryState, namespace: &str) -> Result<(), HubRefusa
     if state.settings.serves(namespace) {
         return Ok(());
     }
-    let text = format!("this installation does not serve namespace {namespace}");
+    let text = format!(
+        "this installation does not serve namespace {namespace}; its operator can add it to watchNamespaces of the chart"
+    );
     Err(HubRefusal::new(RefusalCode::Invalid, text))
 }
 
@@ -180,7 +179,6 @@ async fn answer_caller(
     let held = held.map_err(too_many_bytes)?;
     let owner = owner(call, &namespace, caller, &parts.headers)?;
     let asked = ApiRequest {
-        call: call.clone(),
         query: parts.uri.query().map(str::to_owned),
         headers: parts.headers,
         body: held.bytes.clone(),
@@ -196,7 +194,7 @@ async fn answer_caller(
     if let Some(history) = &state.history {
         apis = apis.with_history(Arc::clone(&history.kept) as Arc<_>);
     }
-    let response = apis.answer(Some(&owner), asked, &[]).await;
+    let response = apis.answer(Some(&owner), call.clone(), &asked, &[]).await;
     drop((held, permit, fetch));
     Ok(response)
 }
@@ -217,8 +215,10 @@ fn change_permit(state: &RegistryState, caller: &ServiceAccountCaller) -> Result
     let permit = state.changes.take(&caller.namespace, tokio::time::Instant::now());
     permit.ok_or_else(|| {
         too_many(format!(
-            "ServiceAccounts of namespace {} make too many changes to skills: the limit is {} at once and one per second",
-            caller.namespace, CHANGES.at_once
+            "ServiceAccounts of namespace {} make too many changes to skills: the limit is {} at once and {} per second",
+            caller.namespace,
+            CHANGES.at_once,
+            CHANGES.per_second()
         ))
     })
 }
@@ -228,9 +228,10 @@ fn read_permit(state: &RegistryState, caller: &ServiceAccountCaller) -> Result<S
     let permit = state.reads.take(&caller.key(), tokio::time::Instant::now());
     permit.ok_or_else(|| {
         too_many(format!(
-            "ServiceAccount {} sends too many requests: the limit is {} at once and 100 per second",
+            "ServiceAccount {} sends too many requests: the limit is {} at once and {} per second",
             caller.name(),
-            READS.at_once
+            READS.at_once,
+            READS.per_second()
         ))
     })
 }
@@ -285,8 +286,8 @@ fn namespace_of(path: &str) -> Result<(Option<String>, &str), String> {
 /// The word of an API in metrics.
 const fn api_of(call: &ApiCall) -> &'static str {
     match call {
-        ApiCall::Skills(Dialect::Anthropic { .. }, _) => "anthropic",
-        ApiCall::Skills(Dialect::OpenAi, _) => "openai",
+        ApiCall::Vendor(Dialect::Anthropic { .. }, _) => "anthropic",
+        ApiCall::Vendor(Dialect::OpenAi, _) => "openai",
         ApiCall::AgentFlow(_) => "agent_flow",
         ApiCall::OmniRoute(_) => "omniroute",
         ApiCall::LiteLlm(_) => "litellm",

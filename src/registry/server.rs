@@ -258,7 +258,10 @@ async fn posted(
     }
     let caller = authenticate(&state.callers, &parts).await?;
     if !state.settings.serves(&caller.namespace) {
-        let text = format!("this installation does not serve namespace {}", caller.namespace);
+        let text = format!(
+            "this installation does not serve namespace {}; its operator can add it to watchNamespaces of the chart",
+            caller.namespace
+        );
         return Ok(Err((StatusCode::FORBIDDEN, text.into())));
     }
     let held = state.bodies.read(&caller.key(), &parts.headers, body).await?;

@@ -9,7 +9,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderValue, Method, StatusCode, header};
-use knack_registry::{Denial, deny};
+use knack_registry::{RefusalKind, deny};
 use knack_wire::{Fault, Route, route};
 
 use super::state::{Gateway, HostPolicy};
@@ -186,7 +186,7 @@ fn refuse_path(gateway: &Gateway, request: &Request, why: String) -> Response {
         Some(call) => {
             let request_id = RequestId::find(request.extensions());
             log_refusal(&refused, request_id.as_str());
-            deny(&call, Denial::Invalid, refused.message, None, request_id.as_str()).map(Body::from)
+            deny(&call, RefusalKind::Invalid, refused.message, None, request_id.as_str()).map(Body::from)
         }
         None => fault(&refused, error_format(request)),
     }

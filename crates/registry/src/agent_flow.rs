@@ -15,7 +15,8 @@ use crate::check::check;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::json::{read_aside, read_json};
-use crate::model::{Owner, SkillEntry};
+use crate::model::SkillEntry;
+use crate::owner::Owner;
 use crate::store::{Store, all};
 
 /// Skills of a list, which has no pages here; `total` counts all.

@@ -22,10 +22,10 @@ pub(crate) type Answer = (u16, Option<Value>);
 
 /// The kind of a refusal; status and words of each dialect follow from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum RefusalKind {
+pub enum RefusalKind {
     /// 400.
     Invalid,
-    /// 401.
+    /// 401: there is no credential, or an unknown one.
     NoCredential,
     /// 403.
     Forbidden,
@@ -33,30 +33,37 @@ pub(crate) enum RefusalKind {
     NotFound,
     /// 405, with the methods of the path.
     NotAllowed(&'static str),
-    /// 409.
-    Conflict,
     /// 408: the body of the request did not arrive in time.
     Late,
-    /// 409: it was asked before and is being done.
-    InProgress,
+    /// 409.
+    Conflict,
     /// 413.
     TooLarge,
     /// 429.
     Throttled,
     /// 503: at this time.
     Unavailable,
-    /// 504: it was asked before and took too long.
-    TimedOut,
     /// 507.
     Full,
     /// 500.
     Failed,
-    /// 500: it was asked before, and its program failed.
-    RunFailed,
-    /// 500: it was asked before, and how it ended is not known.
-    RunLost,
     /// 502.
     BadGateway,
+    /// It was asked before, and has no result to repeat.
+    Repeated(RepeatRefusal),
+}
+
+/// Why a repeated request has no result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepeatRefusal {
+    /// 409: it is being done.
+    InProgress,
+    /// 504: it took too long.
+    TimedOut,
+    /// 500: its program failed.
+    Failed,
+    /// 500: how it ended is not known.
+    Lost,
 }
 
 impl RefusalKind {
@@ -68,25 +75,26 @@ impl RefusalKind {
             Self::NotFound => 404,
             Self::NotAllowed(_) => 405,
             Self::Late => 408,
-            Self::Conflict | Self::InProgress => 409,
+            Self::Conflict | Self::Repeated(RepeatRefusal::InProgress) => 409,
             Self::TooLarge => 413,
             Self::Throttled => 429,
-            Self::Unavailable => 503,
-            Self::TimedOut => 504,
-            Self::Full => 507,
-            Self::Failed | Self::RunFailed | Self::RunLost => 500,
+            Self::Failed | Self::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost) => 500,
             Self::BadGateway => 502,
+            Self::Unavailable => 503,
+            Self::Repeated(RepeatRefusal::TimedOut) => 504,
+            Self::Full => 507,
         }
     }
+}
 
-    /// OmniRoute's code in the answer to a repeated request.
-    pub(crate) const fn code(self) -> Option<&'static str> {
+impl RepeatRefusal {
+    /// OmniRoute's code.
+    pub(crate) const fn code(self) -> &'static str {
         match self {
-            Self::InProgress => Some("TOOL_IN_PROGRESS"),
-            Self::TimedOut => Some("TOOL_EXECUTION_TIMEOUT"),
-            Self::RunFailed => Some("TOOL_EXECUTION_ERROR"),
-            Self::RunLost => Some("TOOL_STATE_UNKNOWN"),
-            _ => None,
+            Self::InProgress => "TOOL_IN_PROGRESS",
+            Self::TimedOut => "TOOL_EXECUTION_TIMEOUT",
+            Self::Failed => "TOOL_EXECUTION_ERROR",
+            Self::Lost => "TOOL_STATE_UNKNOWN",
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::{ApiOutcome, Refusal, RefusalKind, rfc3339};
+use crate::answer::{ApiOutcome, Refusal, RefusalKind, RepeatRefusal, rfc3339};
 use crate::model::{SkillEntry, VERSION_PREFIX, Version};
 use crate::page::Page;
 use crate::query::{page_limit, parameters};
@@ -141,17 +141,16 @@ fn version(entry: &SkillEntry, version: &Version, beta: bool) -> Value {
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
         RefusalKind::Invalid | RefusalKind::NotAllowed(_) | RefusalKind::Late => "invalid_request_error",
-        RefusalKind::Conflict | RefusalKind::InProgress => "conflict_error",
+        RefusalKind::Conflict | RefusalKind::Repeated(RepeatRefusal::InProgress) => "conflict_error",
         RefusalKind::Forbidden => "permission_error",
         RefusalKind::Throttled => "rate_limit_error",
         RefusalKind::NoCredential => "authentication_error",
         RefusalKind::NotFound => "not_found_error",
         RefusalKind::TooLarge => "request_too_large",
-        RefusalKind::TimedOut => "timeout_error",
+        RefusalKind::Repeated(RepeatRefusal::TimedOut) => "timeout_error",
         RefusalKind::Full
         | RefusalKind::Failed
-        | RefusalKind::RunFailed
-        | RefusalKind::RunLost
+        | RefusalKind::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost)
         | RefusalKind::BadGateway
         | RefusalKind::Unavailable => "api_error",
     };
@@ -201,12 +200,12 @@ mod tests {
             (RefusalKind::NotAllowed("GET, HEAD"), "invalid_request_error"),
             (RefusalKind::Late, "invalid_request_error"),
             (RefusalKind::Conflict, "conflict_error"),
-            (RefusalKind::InProgress, "conflict_error"),
+            (RefusalKind::Repeated(RepeatRefusal::InProgress), "conflict_error"),
             (RefusalKind::TooLarge, "request_too_large"),
             (RefusalKind::Throttled, "rate_limit_error"),
             (RefusalKind::Failed, "api_error"),
             (RefusalKind::Unavailable, "api_error"),
-            (RefusalKind::TimedOut, "timeout_error"),
+            (RefusalKind::Repeated(RepeatRefusal::TimedOut), "timeout_error"),
             (RefusalKind::Full, "api_error"),
         ] {
             let body = refuse(&Refusal::new(kind, "", "x"), "req_1");

@@ -6,7 +6,6 @@ use knack_skill::model::SkillFile;
 use knack_skill::tree;
 
 use crate::Files;
-use crate::upload::BadArchive;
 
 /// Bytes of all files together: a skill holds 8 MiB, and an archive may hold several.
 const UNPACKED_MAX_BYTES: u64 = 64 << 20;
@@ -17,6 +16,15 @@ const ENTRIES_MAX: usize = 10_000;
 const SIGNATURES_MAX: usize = ENTRIES_MAX + 10_000;
 /// Owner's execute bit.
 pub const OWNER_EXECUTE: u32 = 0o100;
+
+/// Why an archive is not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadArchive {
+    /// For its sender.
+    pub message: String,
+    /// Whether it is for its size.
+    pub too_large: bool,
+}
 
 /// Whether bytes begin as a zip does; an empty one is an end alone.
 pub fn is_zip(bytes: &[u8]) -> bool {

@@ -6,7 +6,8 @@ use crate::Files;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
-use crate::model::{Owner, SkillEntry};
+use crate::model::SkillEntry;
+use crate::owner::Owner;
 use crate::page::{Page, Paged};
 use crate::store::Store;
 

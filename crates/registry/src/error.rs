@@ -35,7 +35,7 @@ pub enum StoreError {
         given: String,
     },
     /// The store has no room for such a name.
-    #[error("the name \"{name}\" has {} characters, and {most} are the most here", name.len())]
+    #[error("the name \"{name}\" has {} characters, and {most} are the most here; choose a shorter one", name.len())]
     LongName {
         /// The upload's.
         name: String,

@@ -26,7 +26,8 @@ use crate::disk::{Disk, RealDisk, is_full};
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
-use crate::model::{Owner, SkillEntry, Stamp};
+use crate::model::{SkillEntry, Stamp};
+use crate::owner::Owner;
 use crate::page::{Page, Paged};
 use crate::store::Store;
 

@@ -13,7 +13,9 @@
 mod agent_flow;
 mod answer;
 mod anthropic;
+mod api_request;
 pub mod archive;
+mod base_path;
 mod catalogs;
 mod check;
 mod difference;
@@ -28,10 +30,13 @@ mod history;
 pub mod index;
 mod json;
 mod litellm;
+mod methods;
 mod mode;
 mod model;
+mod numbered_page;
 mod omniroute;
 mod openai;
+mod owner;
 mod page;
 mod query;
 mod reader;
@@ -43,6 +48,10 @@ mod store;
 mod upload;
 
 pub use agent_flow::AgentFlow;
+pub use answer::{RefusalKind, RepeatRefusal};
+pub use api_request::ApiRequest;
+pub use archive::BadArchive;
+pub use base_path::is_base_path;
 pub use catalogs::{CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 pub use check::{attached_skill, load_stored, vendor_problem};
 pub use difference::{Difference, ModelView};
@@ -56,21 +65,23 @@ pub use history::{
 };
 pub use json::{JsonBodyError, read_json, weigh_json};
 pub use litellm::{LiteLlm, LiteLlmFields};
+pub use methods::allowed_methods;
 pub use mode::Mode;
-pub use model::{ID_PREFIX, Owner, SkillEntry, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
+pub use model::{ID_PREFIX, SkillEntry, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};
 pub use omniroute::{
-    AdHocRun, ClaimError, Claims, Identity, OmniRoute, OnProgress, Progress, REPEAT_HEADER, Row, RunRefusal, Runs,
+    AdHocRun, ClaimError, Claims, IDEMPOTENCY_KEY, Identity, OmniRoute, OnProgress, Progress, Row, RunRefusal, Runs,
     resolve, visible,
 };
+pub use owner::Owner;
 pub use page::{Page, Paged};
 pub use query::parameters;
 pub use reader::Reader;
 pub use report::{CLAIM_EVERY, CLAIM_PATH, REPORT_EXECUTIONS, REPORT_MAX_BYTES, REPORT_PATH, Report};
-pub use response::{Denial, deny, no_such_path, refuse, refuse_unknown};
+pub use response::{deny, no_such_path, refuse, refuse_unknown};
 pub use route::{ApiCall, BETA as SKILLS_BETA, Dialect, Operation, route};
-pub use service::{ApiRequest, Registry, execute_shared};
+pub use service::{ElsewhereKept, Registry, execute_shared};
 pub use store::{Store, document};
-pub use upload::{BadArchive, Unpack, sent_name, zipped, zipped_content};
+pub use upload::{Unpack, sent_name, zipped, zipped_content};
 
 /// The files of a skill by path relative to its folder.
 pub type Files = std::collections::BTreeMap<String, knack_skill::model::SkillFile>;

@@ -4,8 +4,7 @@
 
 mod fields;
 
-use bytes::Bytes;
-use http::{HeaderMap, Method};
+use http::Method;
 use knack_skill::digest::sha256;
 use knack_skill::model::SkillFile;
 use knack_skill::names;
@@ -19,16 +18,19 @@ pub use fields::LiteLlmFields;
 pub(crate) use fields::{LITELLM_PREFIX, shown_id};
 
 use crate::Files;
-use crate::answer::{Answer, Refusal, RefusalKind, rfc3339};
+use crate::answer::{Answer, Refusal, RefusalKind, RepeatRefusal, rfc3339};
 use crate::anthropic::no_such_page;
+use crate::api_request::ApiRequest;
 use crate::archive::unzip;
 use crate::check::{DESCRIPTION_MAX_BYTES, long_description};
 use crate::error::StoreError;
 use crate::json::read_json;
-use crate::model::{Owner, SkillEntry};
+use crate::methods::allowed_methods;
+use crate::model::SkillEntry;
+use crate::omniroute::CallerSkills;
 use crate::query::{from_one, page_limit, parameters};
 use crate::reader::Reader;
-use crate::store::{Store, all};
+use crate::store::all;
 use crate::upload::{Folder, Form};
 use fields::of_shown;
 
@@ -69,17 +71,21 @@ pub enum LiteLlm {
 impl LiteLlm {
     /// Reads what follows `/v1/skills`.
     pub(crate) fn of(method: &Method, rest: &[&str]) -> Self {
-        match (method.as_str(), rest) {
+        Self::found(method.as_str(), rest).unwrap_or_else(|| {
+            let has = |method: &str| Self::found(method, rest).is_some();
+            allowed_methods(has).map_or(Self::Unknown, Self::NotAllowed)
+        })
+    }
+
+    fn found(method: &str, rest: &[&str]) -> Option<Self> {
+        Some(match (method, rest) {
             ("POST", []) => Self::Create,
             ("GET", []) => Self::List,
             ("GET", [id]) => Self::Get((*id).to_owned()),
             ("GET", [id, ARCHIVE]) => Self::Archive((*id).to_owned()),
             ("DELETE", [id]) => Self::Delete((*id).to_owned()),
-            (_, []) => Self::NotAllowed("GET, HEAD, POST"),
-            (_, [_]) => Self::NotAllowed("DELETE, GET, HEAD"),
-            (_, [_, ARCHIVE]) => Self::NotAllowed("GET, HEAD"),
-            _ => Self::Unknown,
-        }
+            _ => return None,
+        })
     }
 }
 
@@ -97,21 +103,21 @@ pub(crate) fn not_allowed(methods: &'static str) -> Refusal {
     Refusal::new(RefusalKind::NotAllowed(methods), "", NOT_HERE)
 }
 
-/// Answers a call of `owner`.
+/// Answers a call.
 pub(crate) async fn call(
-    (store, reader): (&dyn Store, &Reader),
-    owner: &Owner,
+    skills: CallerSkills<'_>,
+    reader: &Reader,
     call: LiteLlm,
-    query: Option<&str>,
-    (headers, body): (&HeaderMap, Bytes),
+    asked: &ApiRequest,
 ) -> Result<Answer, Refusal> {
+    let CallerSkills { store, owner, .. } = skills;
     let done = match call {
         LiteLlm::Create => {
-            let form = Form::read(headers, body).await?;
-            return create((store, reader), owner, form).await;
+            let form = Form::read(&asked.headers, asked.body.clone()).await?;
+            return create(skills, reader, form).await;
         }
         LiteLlm::List => {
-            let wanted = ListQuery::read(query)?;
+            let wanted = ListQuery::read(asked.query.as_deref())?;
             let permit = match &wanted.search {
                 Some(_) => SEARCHES.acquire().await.ok(),
                 None => None,
@@ -142,11 +148,8 @@ pub(crate) async fn call(
 }
 
 /// The files of a record in the version that is served, as a zip of their folder.
-pub(crate) async fn archive(
-    (store, reader): (&dyn Store, &Reader),
-    owner: &Owner,
-    id: &str,
-) -> Result<Vec<u8>, Refusal> {
+pub(crate) async fn archive(skills: CallerSkills<'_>, reader: &Reader, id: &str) -> Result<Vec<u8>, Refusal> {
+    let CallerSkills { store, owner, .. } = skills;
     let entry = store.get(owner, &of_shown(id)).await;
     let entry = entry.map_err(|error| refused(error, id))?;
     let number = entry.default.ok_or_else(|| refused(StoreError::NotFound, id))?;
@@ -166,11 +169,7 @@ pub(crate) fn is_meant(form: &Form) -> bool {
 }
 
 /// Keeps the folder that was uploaded, or, without one, the bare instructions.
-pub(crate) async fn create(
-    (store, reader): (&dyn Store, &Reader),
-    owner: &Owner,
-    form: Form,
-) -> Result<Answer, Refusal> {
+pub(crate) async fn create(skills: CallerSkills<'_>, reader: &Reader, form: Form) -> Result<Answer, Refusal> {
     let fields = fields(&form)?;
     let title = form.title("display_title")?;
     let bare = match fields.file_name {
@@ -185,7 +184,7 @@ pub(crate) async fn create(
         draft.description.clone_from(description);
     }
     draft.litellm = Some(fields);
-    let created = store.create(owner, title, draft).await;
+    let created = skills.store.create(skills.owner, title, draft).await;
     let entry = created.map_err(|error| refused(error, ""))?;
     Ok((200, Some(shown(&entry))))
 }
@@ -343,10 +342,9 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         RefusalKind::NoCredential => "auth_error",
         RefusalKind::Full
         | RefusalKind::Failed
-        | RefusalKind::RunFailed
-        | RefusalKind::RunLost
+        | RefusalKind::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost)
         | RefusalKind::Unavailable
-        | RefusalKind::TimedOut => "internal_server_error",
+        | RefusalKind::Repeated(RepeatRefusal::TimedOut) => "internal_server_error",
         RefusalKind::Throttled => "throttling_error",
         _ => "invalid_request_error",
     };

@@ -1,6 +1,5 @@
 //! The entry of an uploaded skill, and the rules of its versions. Pure.
 
-use knack_skill::digest::hex;
 use knack_skill::ids::versioned;
 use knack_skill::names;
 use serde::{Deserialize, Serialize};
@@ -11,6 +10,7 @@ use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::litellm::{LiteLlmFields, shown_id};
 use crate::mode::Mode;
+use crate::owner::Owner;
 
 pub use knack_skill::ids::UPLOADED as ID_PREFIX;
 
@@ -18,57 +18,6 @@ pub use knack_skill::ids::UPLOADED as ID_PREFIX;
 pub use knack_skill::ids::UPLOADED_VERSION as VERSION_PREFIX;
 /// Versions of one skill: each of them is served as long as it exists.
 pub const VERSIONS_MAX: usize = 100;
-
-/// Who may see a skill: on one machine a keyed hash of a credential, as lower-case hex; on a cluster a namespace. Who may see an
-/// execution: the same hash; on a cluster a ServiceAccount, or a client of the gateway that runs as it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Owner(String);
-
-impl From<[u8; 32]> for Owner {
-    fn from(hash: [u8; 32]) -> Self {
-        Self(hex(&hash))
-    }
-}
-
-/// The prefix of an account's client: no hash and no name of a namespace or ServiceAccount has it.
-const OF_ACCOUNT: char = '#';
-
-impl Owner {
-    /// Everybody who works in a namespace of a cluster.
-    pub fn namespace(name: &str) -> Self {
-        Self(name.to_owned())
-    }
-
-    /// A ServiceAccount of a cluster, or a client of the gateway that runs as it, by the hash that the gateway knows it by.
-    pub fn account(namespace: &str, name: &str, client: Option<&str>) -> Self {
-        let client = client.map(|client| format!("{OF_ACCOUNT}{client}"));
-        Self(format!("{namespace}/{name}{}", client.unwrap_or_default()))
-    }
-
-    /// Who shares a part of what all have: the namespace; on one machine the hash.
-    pub(crate) fn group(&self) -> &str {
-        self.0.split_once('/').map_or(&*self.0, |(namespace, _)| namespace)
-    }
-
-    /// The hash, the namespace, or the account with its client.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The form that callers see: of a client of a gateway the hash alone, which is what the gateway itself knows.
-    #[must_use]
-    pub fn shown(&self) -> &str {
-        self.0.split_once(OF_ACCOUNT).map_or(&*self.0, |(_, client)| client)
-    }
-
-    /// Whether this owner sees the objects of `other`: its own, and an account also those of its clients.
-    #[must_use]
-    pub(crate) fn covers(&self, other: &Self) -> bool {
-        let of_client = || other.0.strip_prefix(&self.0)?.strip_prefix(OF_ACCOUNT);
-        self == other || of_client().is_some()
-    }
-}
 
 /// An uploaded skill.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

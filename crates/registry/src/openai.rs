@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::{ApiOutcome, Refusal, RefusalKind};
+use crate::answer::{ApiOutcome, Refusal, RefusalKind, RepeatRefusal};
 use crate::json::read_json;
 use crate::model::{ID_PREFIX, SkillEntry, VERSION_PREFIX, Version};
 use crate::page::Page;
@@ -134,14 +134,15 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         RefusalKind::Unavailable => ("server_error", Some("unavailable")),
         RefusalKind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
         RefusalKind::NotFound => ("invalid_request_error", Some("not_found")),
-        RefusalKind::Conflict | RefusalKind::InProgress => ("invalid_request_error", Some("conflict")),
+        RefusalKind::Conflict | RefusalKind::Repeated(RepeatRefusal::InProgress) => {
+            ("invalid_request_error", Some("conflict"))
+        }
         RefusalKind::TooLarge => ("invalid_request_error", Some("request_too_large")),
         RefusalKind::Full => ("server_error", Some("storage_full")),
         RefusalKind::Failed
-        | RefusalKind::RunFailed
-        | RefusalKind::RunLost
+        | RefusalKind::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost)
         | RefusalKind::BadGateway
-        | RefusalKind::TimedOut => ("server_error", None),
+        | RefusalKind::Repeated(RepeatRefusal::TimedOut) => ("server_error", None),
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());
     json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})

@@ -7,7 +7,7 @@ use crate::history::Execution;
 /// Where executions are reported: `POST`, with a ServiceAccount token for the audience `knack`. Answers: 204; 404 where no history
 /// is kept; 401, 413, 429 and 503 as for all requests.
 pub const REPORT_PATH: &str = "/knack/v1/executions";
-/// Where an execution with a key of repeats is claimed before it is run: `POST` of it, pending. Answers: a
+/// Where an execution with an idempotency key is claimed before it is run: `POST` of it, pending. Answers: a
 /// [`ClaimOutcome`](crate::ClaimOutcome); 503 where it cannot be kept; all others as of [`REPORT_PATH`].
 pub const CLAIM_PATH: &str = "/knack/v1/executions/claims";
 /// How often a gateway claims again what it runs.

@@ -17,31 +17,8 @@ const ZIP: &str = "application/zip";
 /// Default Retry-After, seconds: claims, memory for downloads and a restarted API server are available again after about as long.
 const RETRY_AFTER_SECONDS: u64 = 2;
 
-/// Why a server refuses a request before it comes to a store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Denial {
-    /// The request cannot be read: 400.
-    Invalid,
-    /// The credential is unknown: 401.
-    NoCredential,
-    /// The caller may not do this: 403.
-    Forbidden,
-    /// The body of the request did not arrive in time: 408.
-    Late,
-    /// 413.
-    TooLarge,
-    /// Too many requests: 429.
-    Throttled,
-    /// 503.
-    Unavailable,
-}
-
 /// 404: a path that no API here has, or one about a skill that is not kept here, in the shape of the API that it would be of.
-pub fn no_such_path(
-    (method, uri, headers): (&Method, &Uri, &HeaderMap),
-    text: &str,
-    request_id: &str,
-) -> Response<Bytes> {
+pub fn no_such_path(method: &Method, uri: &Uri, headers: &HeaderMap, text: &str, request_id: &str) -> Response<Bytes> {
     let refusal = Refusal::new(RefusalKind::NotFound, "", text);
     match route(method, uri.path(), uri.query(), headers) {
         Some(call) => refuse_call(&call, refusal, request_id),
@@ -52,8 +29,8 @@ pub fn no_such_path(
 /// The answer to a call of a path or method that its API does not have; `None`: it has them.
 pub fn refuse_unknown(call: &ApiCall, request_id: &str) -> Option<Response<Bytes>> {
     let refusal = match call {
-        ApiCall::Skills(_, Operation::NotAllowed(methods)) => not_allowed(methods),
-        ApiCall::Skills(_, Operation::Unknown) => unknown_path(),
+        ApiCall::Vendor(_, Operation::NotAllowed(methods)) => not_allowed(methods),
+        ApiCall::Vendor(_, Operation::Unknown) => unknown_path(),
         ApiCall::AgentFlow(AgentFlow::Unknown) => agent_flow::unknown(),
         ApiCall::OmniRoute(OmniRoute::Unknown) => omniroute::unknown(),
         ApiCall::LiteLlm(LiteLlm::NotAllowed(methods)) => litellm::not_allowed(methods),
@@ -75,22 +52,17 @@ pub(crate) fn unknown_path() -> Refusal {
     Refusal::new(RefusalKind::NotFound, "", text)
 }
 
-/// The answer to a call that is refused, in its dialect. `retry_after`: seconds.
+/// The answer to a call that a server refuses before it comes to a store, in its dialect. `retry_after`: seconds.
 pub fn deny(
     call: &ApiCall,
-    denial: Denial,
+    kind: RefusalKind,
     text: String,
     retry_after: Option<u64>,
     request_id: &str,
 ) -> Response<Bytes> {
-    let (kind, field) = match denial {
-        Denial::Invalid => (RefusalKind::Invalid, ""),
-        Denial::NoCredential => (RefusalKind::NoCredential, "authorization"),
-        Denial::Forbidden => (RefusalKind::Forbidden, ""),
-        Denial::Late => (RefusalKind::Late, ""),
-        Denial::TooLarge => (RefusalKind::TooLarge, ""),
-        Denial::Throttled => (RefusalKind::Throttled, ""),
-        Denial::Unavailable => (RefusalKind::Unavailable, ""),
+    let field = match kind {
+        RefusalKind::NoCredential => "authorization",
+        _ => "",
     };
     let mut response = refuse_call(call, Refusal::new(kind, field, text), request_id);
     if let Some(seconds) = retry_after {
@@ -106,7 +78,7 @@ pub fn refuse(call: &ApiCall, error: ApiError, request_id: &str) -> Response<Byt
 
 fn refuse_call(call: &ApiCall, refusal: Refusal, request_id: &str) -> Response<Bytes> {
     match call {
-        ApiCall::Skills(dialect, _) => respond(*dialect, Err(refusal), request_id),
+        ApiCall::Vendor(dialect, _) => respond(*dialect, Err(refusal), request_id),
         ApiCall::AgentFlow(_) => respond_json(Err(refusal), agent_flow::refuse, request_id),
         ApiCall::OmniRoute(_) => respond_json(Err(refusal), omniroute::refuse, request_id),
         ApiCall::LiteLlm(_) => respond_json(Err(refusal), litellm::refuse, request_id),
@@ -225,6 +197,7 @@ impl Dialect {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::RepeatRefusal;
 
     #[test]
     fn unknown_path_is_answered_in_the_shape_of_its_api() {
@@ -242,7 +215,7 @@ mod tests {
             ),
             ("/namespaces/A_b/api/skills?q=x", &plain, "/error", "x-request-id"),
         ] {
-            let answer = no_such_path((&Method::GET, &Uri::from_static(uri), headers), "why", "req_1");
+            let answer = no_such_path(&Method::GET, &Uri::from_static(uri), headers, "why", "req_1");
             let body: Value = serde_json::from_slice(answer.body()).unwrap();
             assert_eq!(answer.status(), 404, "{uri}");
             assert_eq!(body.pointer(text_at), Some(&"why".into()), "{uri}: {body}");
@@ -256,10 +229,10 @@ mod tests {
             RefusalKind::Throttled,
             RefusalKind::Unavailable,
             RefusalKind::Failed,
-            RefusalKind::RunFailed,
-            RefusalKind::RunLost,
+            RefusalKind::Repeated(RepeatRefusal::Failed),
+            RefusalKind::Repeated(RepeatRefusal::Lost),
             RefusalKind::Full,
-            RefusalKind::InProgress,
+            RefusalKind::Repeated(RepeatRefusal::InProgress),
             RefusalKind::Conflict,
             RefusalKind::BadGateway,
         ] {
@@ -302,13 +275,13 @@ mod tests {
         ] {
             let call = route(&Method::POST, path, query, headers).unwrap();
             for (denial, status, is_final) in [
-                (Denial::Invalid, 400, true),
-                (Denial::NoCredential, 401, true),
-                (Denial::Forbidden, 403, true),
-                (Denial::Late, 408, false),
-                (Denial::TooLarge, 413, true),
-                (Denial::Throttled, 429, false),
-                (Denial::Unavailable, 503, false),
+                (RefusalKind::Invalid, 400, true),
+                (RefusalKind::NoCredential, 401, true),
+                (RefusalKind::Forbidden, 403, true),
+                (RefusalKind::Late, 408, false),
+                (RefusalKind::TooLarge, 413, true),
+                (RefusalKind::Throttled, 429, false),
+                (RefusalKind::Unavailable, 503, false),
             ] {
                 let answer = deny(&call, denial, "why".to_owned(), Some(2), "req_1");
                 let body: Value = serde_json::from_slice(answer.body()).unwrap();

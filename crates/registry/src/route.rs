@@ -3,7 +3,9 @@
 use http::{HeaderMap, Method};
 
 use crate::agent_flow::AgentFlow;
+use crate::base_path::is_base_path;
 use crate::litellm::{ARCHIVE, LITELLM_PREFIX, LiteLlm, PROVIDER, PROXY, QUERY};
+use crate::methods::allowed_methods;
 use crate::model::ID_PREFIX;
 use crate::omniroute::OmniRoute;
 use crate::query::parameters;
@@ -47,9 +49,18 @@ pub enum Operation {
     Content(String),
     CreateVersion(String),
     ListVersions(String),
-    GetVersion(String, String),
-    DeleteVersion(String, String),
-    VersionContent(String, String),
+    GetVersion {
+        id: String,
+        version: String,
+    },
+    DeleteVersion {
+        id: String,
+        version: String,
+    },
+    VersionContent {
+        id: String,
+        version: String,
+    },
     /// A path of the API with a method that it does not have: its methods.
     NotAllowed(&'static str),
     /// A path that the API does not have.
@@ -60,7 +71,7 @@ pub enum Operation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiCall {
     /// One of a vendor's Skills API.
-    Skills(Dialect, Operation),
+    Vendor(Dialect, Operation),
     /// One of Agent Flow's API.
     AgentFlow(AgentFlow),
     /// One of OmniRoute's.
@@ -75,8 +86,8 @@ pub const BETA: &str = "skills-2025-10-02";
 /// The segment of a path with which every API begins.
 const WORD: &str = "skills";
 
-/// Segments that no base path of an API has: what follows them is a name, and no list.
-const NO_BASE: [&str; 2] = ["models", ".well-known"];
+/// The words of other APIs: what follows them is a name, and no list.
+const OTHER_APIS: [&str; 2] = ["models", ".well-known"];
 
 /// Where an API begins in a path: the last place where it may, since a namespace, a base path and an id may be the word, too.
 fn beginning(segments: &[&str]) -> Option<usize> {
@@ -88,13 +99,7 @@ fn beginning(segments: &[&str]) -> Option<usize> {
     };
     let placed = words().find(|at| matches!(before(*at), None | Some("v1" | "api")));
     placed.or_else(|| {
-        // Behind a base path without `v1`, as clients of OpenAI may have it: what is behind `v1` is another API. Directly behind
-        // `namespaces` the word is the name of one.
-        let is_base = |at: &usize| {
-            let mut base = segments.iter().take(*at);
-            before(*at) != Some("namespaces")
-                && !base.any(|segment| segment.starts_with("v1") || NO_BASE.contains(segment))
-        };
+        let is_base = |at: &usize| segments.get(..*at).is_some_and(|base| is_base_path(base, &OTHER_APIS));
         let is_ours = |id: &&str| id.starts_with(ID_PREFIX) || id.starts_with(LITELLM_PREFIX);
         let names_ours = |at: &usize| segments.get(at + 1).is_some_and(is_ours);
         let mut bases = words().filter(is_base);
@@ -138,34 +143,40 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
         return Some(ApiCall::LiteLlm(LiteLlm::List));
     }
     let dialect = Dialect::of(headers, BETA);
-    let openai = dialect == Dialect::OpenAi;
-    let text = |text: &&str| (*text).to_owned();
-    let operation = match (method.as_str(), rest) {
-        ("POST", []) => Operation::Create,
-        ("GET", []) => Operation::List,
-        ("GET", [id]) => Operation::Get(text(id)),
-        ("POST", [id]) if openai => Operation::SetDefault(text(id)),
-        ("DELETE", [id]) => Operation::Delete(text(id)),
-        ("GET", [id, "content"]) if openai => Operation::Content(text(id)),
-        ("POST", [id, "versions"]) => Operation::CreateVersion(text(id)),
-        ("GET", [id, "versions"]) => Operation::ListVersions(text(id)),
-        ("GET", [id, "versions", version]) => Operation::GetVersion(text(id), text(version)),
-        ("DELETE", [id, "versions", version]) => Operation::DeleteVersion(text(id), text(version)),
-        ("GET", [id, "versions", version, "content"]) => Operation::VersionContent(text(id), text(version)),
-        _ => methods(rest, openai).map_or(Operation::Unknown, Operation::NotAllowed),
-    };
-    Some(ApiCall::Skills(dialect, operation))
+    let operation = Operation::of(method.as_str(), rest, dialect == Dialect::OpenAi).unwrap_or_else(|| {
+        let has = |method: &str| Operation::of(method, rest, dialect == Dialect::OpenAi).is_some();
+        allowed_methods(has).map_or(Operation::Unknown, Operation::NotAllowed)
+    });
+    Some(ApiCall::Vendor(dialect, operation))
 }
 
-/// The methods of a path of a vendor's API; `None`: it has no such path.
-fn methods(rest: &[&str], openai: bool) -> Option<&'static str> {
-    match rest {
-        [] | [_, "versions"] => Some("GET, HEAD, POST"),
-        [_] if openai => Some("DELETE, GET, HEAD, POST"),
-        [_] | [_, "versions", _] => Some("DELETE, GET, HEAD"),
-        [_, "content"] if openai => Some("GET, HEAD"),
-        [_, "versions", _, "content"] => Some("GET, HEAD"),
-        _ => None,
+impl Operation {
+    /// What a method does to what follows `/v1/skills`; `None`: the API does not have it.
+    fn of(method: &str, rest: &[&str], is_openai: bool) -> Option<Self> {
+        let text = |text: &&str| (*text).to_owned();
+        Some(match (method, rest) {
+            ("POST", []) => Self::Create,
+            ("GET", []) => Self::List,
+            ("GET", [id]) => Self::Get(text(id)),
+            ("POST", [id]) if is_openai => Self::SetDefault(text(id)),
+            ("DELETE", [id]) => Self::Delete(text(id)),
+            ("GET", [id, "content"]) if is_openai => Self::Content(text(id)),
+            ("POST", [id, "versions"]) => Self::CreateVersion(text(id)),
+            ("GET", [id, "versions"]) => Self::ListVersions(text(id)),
+            ("GET", [id, "versions", version]) => Self::GetVersion {
+                id: text(id),
+                version: text(version),
+            },
+            ("DELETE", [id, "versions", version]) => Self::DeleteVersion {
+                id: text(id),
+                version: text(version),
+            },
+            ("GET", [id, "versions", version, "content"]) => Self::VersionContent {
+                id: text(id),
+                version: text(version),
+            },
+            _ => return None,
+        })
     }
 }
 
@@ -246,7 +257,13 @@ mod tests {
                 "/v1/skills/skill_knack_1/versions/latest/content",
                 "",
                 vec![version],
-                Some((ga, Operation::VersionContent(id(), "latest".to_owned()))),
+                Some((
+                    ga,
+                    Operation::VersionContent {
+                        id: id(),
+                        version: "latest".to_owned(),
+                    },
+                )),
             ),
             (
                 "POST",
@@ -260,7 +277,13 @@ mod tests {
                 "/skills/v1/skills/skill_knack_1/versions/skills",
                 "",
                 vec![],
-                Some((Dialect::OpenAi, Operation::GetVersion(id(), "skills".to_owned()))),
+                Some((
+                    Dialect::OpenAi,
+                    Operation::GetVersion {
+                        id: id(),
+                        version: "skills".to_owned(),
+                    },
+                )),
             ),
             ("GET", "/v1/skills/skill_01A", "", vec![version], None),
             ("DELETE", "/v1/skills/skill_01A/versions/1", "", vec![], None),
@@ -275,7 +298,7 @@ mod tests {
             ("GET", "/v1/files", "", vec![], None),
             ("GET", "/v1/models/skills", "", vec![], None),
         ] {
-            let expected = expected.map(|(dialect, operation)| ApiCall::Skills(dialect, operation));
+            let expected = expected.map(|(dialect, operation)| ApiCall::Vendor(dialect, operation));
             let call = found(method, path, query, &headers);
             assert_eq!(call, expected, "{method} {path} {query}");
         }
@@ -336,7 +359,13 @@ mod tests {
                 "/gw/skills/skill_knack_1/versions/skills",
                 "",
                 vec![],
-                Some((Dialect::OpenAi, Operation::GetVersion(id(), "skills".to_owned()))),
+                Some((
+                    Dialect::OpenAi,
+                    Operation::GetVersion {
+                        id: id(),
+                        version: "skills".to_owned(),
+                    },
+                )),
             ),
             ("GET", "/gw/skills/skill_01A", "", vec![], None),
             ("GET", "/gw/models/skills", "", vec![], None),
@@ -353,7 +382,7 @@ mod tests {
                 Some((ga, Operation::List)),
             ),
         ] {
-            let expected = expected.map(|(dialect, operation)| ApiCall::Skills(dialect, operation));
+            let expected = expected.map(|(dialect, operation)| ApiCall::Vendor(dialect, operation));
             let call = found(method, path, query, &headers);
             assert_eq!(call, expected, "{method} {path} {query}");
         }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::Response;
 use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 
 use crate::answer::{ApiOutcome, Refusal, RefusalKind};
+use crate::api_request::ApiRequest;
 use crate::archive::unzip;
 use crate::catalogs::Catalogs;
 use crate::draft::Draft;
@@ -16,8 +17,9 @@ use crate::error::StoreError;
 use crate::history::History;
 use crate::json::read_aside;
 use crate::litellm::{LiteLlm, PROVIDER};
-use crate::model::{Owner, SkillEntry, Version};
-use crate::omniroute::{Claims, ExecutionContext, Repeats, Runs, RunsInProgress, repeat_key};
+use crate::model::{SkillEntry, Version};
+use crate::omniroute::{CallerSkills, Claims, ExecutionContext, IdempotencyAuthority, Installer, Runs, RunsInProgress};
+use crate::owner::Owner;
 use crate::page::Paged;
 use crate::reader::Reader;
 use crate::response::{not_allowed, respond, respond_json, respond_zip, unknown_path};
@@ -34,21 +36,6 @@ pub struct Registry {
     catalogs: Option<Catalogs>,
     history: Option<Arc<dyn History>>,
     runs: RunsInProgress,
-}
-
-/// A request to an API.
-#[derive(Debug)]
-pub struct ApiRequest {
-    /// The result of [`crate::route()`].
-    pub call: ApiCall,
-    /// The query of the request.
-    pub query: Option<String>,
-    /// The headers of the request.
-    pub headers: HeaderMap,
-    /// The whole body of the request.
-    pub body: Bytes,
-    /// Its id, which its answer and its execution have.
-    pub request_id: String,
 }
 
 impl Registry {
@@ -79,10 +66,19 @@ impl Registry {
         self
     }
 
-    const fn ran(&self) -> ExecutionContext<'_> {
+    const fn executions(&self) -> ExecutionContext<'_> {
         ExecutionContext {
             history: self.history.as_ref(),
-            repeats: Repeats::Here(&self.runs),
+            authority: IdempotencyAuthority::Here(&self.runs),
+        }
+    }
+
+    /// The skills that a caller sees beside those that everybody is served.
+    fn skills_of<'a>(&'a self, owner: &'a Owner, shared: &'a [Arc<Skill>]) -> CallerSkills<'a> {
+        CallerSkills {
+            store: &*self.store,
+            owner,
+            shared,
         }
     }
 
@@ -90,58 +86,66 @@ impl Registry {
     pub async fn execute(
         &self,
         owner: Option<&Owner>,
-        asked: ApiRequest,
+        asked: &ApiRequest,
         shared: &[Arc<Skill>],
         runs: &dyn Runs,
     ) -> Response<Bytes> {
         let Some(owner) = owner else {
             return respond_json(Err(no_credential()), omniroute::refuse, &asked.request_id);
         };
-        run(self.ran(), (&*self.store, owner, shared), &asked, runs).await
+        run(self.executions(), self.skills_of(owner, shared), asked, runs).await
     }
 
-    /// Answers a call of `owner`; without one it is refused. `shared`: skills that everybody is served, those from files.
-    pub async fn answer(&self, owner: Option<&Owner>, asked: ApiRequest, shared: &[Arc<Skill>]) -> Response<Bytes> {
+    /// Answers a call of `owner`, which [`crate::route()`] has read from a request; without an owner it is refused. `shared`: skills
+    /// that everybody is served, those from files.
+    pub async fn answer(
+        &self,
+        owner: Option<&Owner>,
+        call: ApiCall,
+        asked: &ApiRequest,
+        shared: &[Arc<Skill>],
+    ) -> Response<Bytes> {
         let owner = owner.ok_or_else(no_credential);
-        let request_id = asked.request_id.clone();
-        match asked.call.clone() {
-            ApiCall::Skills(dialect, operation) => match owner {
+        let request_id = &asked.request_id;
+        match call {
+            ApiCall::Vendor(dialect, operation) => match owner {
                 Ok(owner) => self.vendor(owner, dialect, operation, asked).await,
-                Err(refused) => respond(dialect, Err(refused), &request_id),
+                Err(refused) => respond(dialect, Err(refused), request_id),
             },
             ApiCall::AgentFlow(call) => {
                 let done = match owner {
                     Ok(owner) => agent_flow::call(&*self.store, owner, call, &asked.body).await,
                     Err(refused) => Err(refused),
                 };
-                respond_json(done, agent_flow::refuse, &request_id)
+                respond_json(done, agent_flow::refuse, request_id)
             }
             ApiCall::OmniRoute(call) => {
-                let sent = (asked.query.as_deref(), &asked.body);
                 let done = match owner {
                     Ok(owner) => {
-                        let store = (&*self.store, &*self.reader, self.catalogs.as_ref());
-                        omniroute::call(store, (owner, shared), call, sent, self.ran()).await
+                        let (skills, executions) = (self.skills_of(owner, shared), self.executions());
+                        let installer = Installer {
+                            reader: &self.reader,
+                            catalogs: self.catalogs.as_ref(),
+                        };
+                        omniroute::call(skills, installer, executions, call, asked).await
                     }
                     Err(refused) => Err(refused),
                 };
-                respond_json(done, omniroute::refuse, &request_id)
+                respond_json(done, omniroute::refuse, request_id)
             }
             ApiCall::LiteLlm(LiteLlm::Archive(id)) => {
-                let parts = (&*self.store, &*self.reader);
                 let done = match owner {
-                    Ok(owner) => litellm::archive(parts, owner, &id).await,
+                    Ok(owner) => litellm::archive(self.skills_of(owner, shared), &self.reader, &id).await,
                     Err(refused) => Err(refused),
                 };
-                respond_zip(done, litellm::refuse, &request_id)
+                respond_zip(done, litellm::refuse, request_id)
             }
             ApiCall::LiteLlm(call) => {
-                let (parts, query) = ((&*self.store, &*self.reader), asked.query.as_deref());
                 let done = match owner {
-                    Ok(owner) => litellm::call(parts, owner, call, query, (&asked.headers, asked.body)).await,
+                    Ok(owner) => litellm::call(self.skills_of(owner, shared), &self.reader, call, asked).await,
                     Err(refused) => Err(refused),
                 };
-                respond_json(done, litellm::refuse, &request_id)
+                respond_json(done, litellm::refuse, request_id)
             }
         }
     }
@@ -152,25 +156,25 @@ impl Registry {
         owner: &Owner,
         dialect: Dialect,
         operation: Operation,
-        asked: ApiRequest,
+        asked: &ApiRequest,
     ) -> Response<Bytes> {
-        let request_id = asked.request_id.clone();
+        let request_id = &asked.request_id;
         let form = match operation {
             Operation::Create => Form::read(&asked.headers, asked.body.clone()).await,
             _ => Ok(Form::default()),
         };
         match form {
             Ok(form) if litellm::is_meant(&form) => respond_json(
-                litellm::create((&*self.store, &*self.reader), owner, form).await,
+                litellm::create(self.skills_of(owner, &[]), &self.reader, form).await,
                 litellm::refuse,
-                &request_id,
+                request_id,
             ),
-            Ok(form) if litellm::provider(&form).is_some() => respond(dialect, Err(provider_in_form()), &request_id),
+            Ok(form) if litellm::provider(&form).is_some() => respond(dialect, Err(provider_in_form()), request_id),
             Ok(form) => {
-                let done = self.call(owner, dialect, operation, (asked, form)).await;
-                respond(dialect, done, &request_id)
+                let done = self.call(owner, dialect, operation, asked, form).await;
+                respond(dialect, done, request_id)
             }
-            Err(refused) => respond(dialect, Err(refused), &request_id),
+            Err(refused) => respond(dialect, Err(refused), request_id),
         }
     }
 
@@ -210,10 +214,10 @@ impl Registry {
         owner: &Owner,
         dialect: Dialect,
         id: &str,
-        (headers, body): (&HeaderMap, Bytes),
+        asked: &ApiRequest,
     ) -> Result<ApiOutcome, Refusal> {
         self.skill(owner, id).await?;
-        let form = Form::read(headers, body).await?;
+        let form = Form::read(&asked.headers, asked.body.clone()).await?;
         let default = dialect.makes_default(&form)?;
         let draft = self.draft(dialect, form).await?;
         let made = self.store.add_version(owner, id, draft, default).await;
@@ -244,17 +248,15 @@ impl Registry {
         owner: &Owner,
         dialect: Dialect,
         operation: Operation,
-        (asked, form): (ApiRequest, Form),
+        asked: &ApiRequest,
+        form: Form,
     ) -> Result<ApiOutcome, Refusal> {
-        let ApiRequest {
-            query, headers, body, ..
-        } = asked;
-        let query = query.as_deref();
+        let query = asked.query.as_deref();
         match operation {
             Operation::Create => self.create(owner, dialect, form).await,
             Operation::List => self.list(owner, dialect, query).await,
             Operation::Get(id) => self.skill(owner, &id).await.map(ApiOutcome::Skill),
-            Operation::SetDefault(id) => self.set_default(owner, &id, &body).await,
+            Operation::SetDefault(id) => self.set_default(owner, &id, &asked.body).await,
             Operation::Delete(id) => {
                 dialect.may_delete(&self.skill(owner, &id).await?)?;
                 let deleted = self.store.delete(owner, &id).await;
@@ -263,20 +265,20 @@ impl Registry {
                     .map_err(|error| Refusal::of(error, &id))
             }
             Operation::Content(id) => self.served_content(owner, &id).await,
-            Operation::CreateVersion(id) => self.create_version(owner, dialect, &id, (&headers, body)).await,
+            Operation::CreateVersion(id) => self.create_version(owner, dialect, &id, asked).await,
             Operation::ListVersions(id) => {
                 let entry = self.skill(owner, &id).await?;
                 let page = dialect.page(query, &id)?;
                 let paged = Paged::of(entry.versions.iter(), &page, |version| &version.id).map(Version::clone);
                 Ok(ApiOutcome::Versions(entry, paged))
             }
-            Operation::GetVersion(id, word) => {
+            Operation::GetVersion { id, version: word } => {
                 let entry = self.skill(owner, &id).await?;
                 let found = version(&entry, &word)?;
                 Ok(ApiOutcome::Version(entry, found))
             }
-            Operation::DeleteVersion(id, word) => self.delete_version(owner, dialect, &id, &word).await,
-            Operation::VersionContent(id, word) => {
+            Operation::DeleteVersion { id, version: word } => self.delete_version(owner, dialect, &id, &word).await,
+            Operation::VersionContent { id, version: word } => {
                 let entry = self.skill(owner, &id).await?;
                 let number = version(&entry, &word)?.number;
                 self.zip(owner, &entry, number).await
@@ -307,36 +309,45 @@ impl Registry {
     }
 }
 
-/// Answers `POST /api/skills/executions` where skills are stored elsewhere: a tool of one of `shared` is run. Runs are noted
-/// in `history`; those with a key of repeats are claimed in `claims` first.
+/// Where runs are noted and claimed that a process makes whose skills are stored elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub struct ElsewhereKept<'a> {
+    /// Notes each of them, if a history is kept.
+    pub history: Option<&'a Arc<dyn History>>,
+    /// Claims those with an idempotency key before they begin; `None`: such a run is refused.
+    pub claims: Option<&'a Arc<dyn Claims>>,
+}
+
+/// Answers `POST /api/skills/executions` where skills are stored elsewhere: a tool of one of `shared` is run.
 pub async fn execute_shared(
-    history: Option<&Arc<dyn History>>,
-    claims: Option<&Arc<dyn Claims>>,
+    kept: ElsewhereKept<'_>,
     owner: &Owner,
     asked: &ApiRequest,
     shared: &[Arc<Skill>],
     runs: &dyn Runs,
 ) -> Response<Bytes> {
-    let ran = ExecutionContext {
-        history,
-        repeats: claims.map_or(Repeats::Nobody, Repeats::Cluster),
+    let executions = ExecutionContext {
+        history: kept.history,
+        authority: kept
+            .claims
+            .map_or(IdempotencyAuthority::Nobody, IdempotencyAuthority::Cluster),
     };
-    run(ran, (&EmptyStore, owner, shared), asked, runs).await
+    let skills = CallerSkills {
+        store: &EmptyStore,
+        owner,
+        shared,
+    };
+    run(executions, skills, asked, runs).await
 }
 
 async fn run(
-    ran: ExecutionContext<'_>,
-    from: (&dyn Store, &Owner, &[Arc<Skill>]),
+    executions: ExecutionContext<'_>,
+    skills: CallerSkills<'_>,
     asked: &ApiRequest,
     runs: &dyn Runs,
 ) -> Response<Bytes> {
-    let done = match repeat_key(&asked.headers) {
-        Err(refused) => Err(refused),
-        Ok(repeat) => {
-            let run = ran.run(from, (&asked.body, repeat, &asked.request_id), runs).await;
-            run.map(|body| (200, Some(body)))
-        }
-    };
+    let done = executions.run(skills, asked, runs).await;
+    let done = done.map(|body| (200, Some(body)));
     respond_json(done, omniroute::refuse, &asked.request_id)
 }
 

@@ -9,7 +9,8 @@ use crate::Files;
 use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
-use crate::model::{Owner, SkillEntry};
+use crate::model::SkillEntry;
+use crate::owner::Owner;
 use crate::page::{Page, Paged};
 
 /// Where uploaded skills are kept. Every call is whole or not at all, whatever ends the process meanwhile; a skill of

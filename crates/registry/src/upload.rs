@@ -12,18 +12,10 @@ use zip::write::SimpleFileOptions;
 
 use crate::Files;
 use crate::answer::{Refusal, RefusalKind};
+use crate::archive::{BadArchive, is_zip};
 
 /// Reads an archive within bounds.
 pub type Unpack = fn(&[u8]) -> Result<Files, BadArchive>;
-
-/// Why an archive is not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadArchive {
-    /// For its sender.
-    pub message: String,
-    /// Whether it is for its size.
-    pub too_large: bool,
-}
 
 /// Files of one upload, as OpenAI's API has it.
 const FILES_MAX: usize = 500;
@@ -160,7 +152,7 @@ impl Form {
                 let text = "no file received; send the skill's files, or one zip of its folder, in parts named files[]";
                 return Err(Refusal::invalid("files", text));
             }
-            [(name, bytes)] if is_zip(name, bytes) => unpack(bytes).map_err(|bad| {
+            [(name, bytes)] if is_archive(name, bytes) => unpack(bytes).map_err(|bad| {
                 let kind = if bad.too_large {
                     RefusalKind::TooLarge
                 } else {
@@ -191,8 +183,9 @@ fn too_many_files() -> Refusal {
     )
 }
 
-fn is_zip(name: &str, bytes: &[u8]) -> bool {
-    bytes.starts_with(b"PK\x03\x04") || name.to_ascii_lowercase().ends_with(".zip")
+/// Whether a part is a zip by its name or its first bytes.
+fn is_archive(name: &str, bytes: &[u8]) -> bool {
+    is_zip(bytes) || name.to_ascii_lowercase().ends_with(".zip")
 }
 
 fn plain(parts: &[(String, Bytes)]) -> Result<Files, Refusal> {

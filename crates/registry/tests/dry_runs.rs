@@ -75,14 +75,17 @@ impl Asked {
 
     async fn send(&self, method: &Method, path: &str, body: &Value) -> (u16, Value) {
         let headers = HeaderMap::new();
+        let call = route(method, path, None, &headers).unwrap();
         let asked = ApiRequest {
-            call: route(method, path, None, &headers).unwrap(),
             query: None,
             headers,
             body: body.to_string().into(),
             request_id: "req_1".to_owned(),
         };
-        let answer = self.registry.answer(Some(&Owner::from([1; 32])), asked, &[]).await;
+        let answer = self
+            .registry
+            .answer(Some(&Owner::from([1; 32])), call, &asked, &[])
+            .await;
         let body = serde_json::from_slice(answer.body()).unwrap();
         (answer.status().as_u16(), body)
     }

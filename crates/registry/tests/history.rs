@@ -397,7 +397,7 @@ fn an_account_reports_its_own_runs_and_no_others() {
         ..reported("e", client(2))
     };
     assert!(history.take(("team", "app"), ahead));
-    let one = client(1).as_str().to_owned();
+    let one = client(1).to_string();
     for (caller, expected) in [
         (Owner::account("team", "app", None), vec!["a", "b", "e"]),
         (Owner::account("team", "app", Some(&one)), vec!["a"]),

@@ -30,7 +30,7 @@ fn client(byte: u8) -> Owner {
 
 /// A client of a gateway, as the registry knows it.
 fn of_gateway(byte: u8) -> Owner {
-    Owner::account("team", "app", Some(client(byte).as_str()))
+    Owner::account("team", "app", Some(&client(byte).text()))
 }
 
 fn execution(id: &str, caller: &Owner, status: Status, bytes: usize) -> Execution {

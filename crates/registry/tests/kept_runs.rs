@@ -12,11 +12,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use disk::{DiskStep, FailingDisk, Fate};
-use http::{HeaderMap, HeaderValue, Method};
+use http::{HeaderMap, HeaderValue};
 use knack_registry::fixture::wait;
 use knack_registry::{
-    AdHocRun, ApiRequest, BadArchive, Disk, FolderHistory, FolderStore, HistorySettings, OnProgress, Owner, Progress,
-    REPEAT_HEADER, Reader, RealDisk, Registry, RunRefusal, Runs, Status, read_folder, route,
+    AdHocRun, ApiCall, ApiRequest, BadArchive, Disk, FolderHistory, FolderStore, HistorySettings, IDEMPOTENCY_KEY,
+    OmniRoute, OnProgress, Owner, Progress, Reader, RealDisk, Registry, RunRefusal, Runs, Status, read_folder,
 };
 use serde_json::{Value, json};
 
@@ -94,12 +94,21 @@ async fn with_skill(root: &Path, disk: Box<dyn Disk>) -> Registry {
     let skill = json!({"name": "echo", "version": "1.0.0", "description": "d", "schema": {"input": {}, "output": {}},
         "handlerCode": "def handler():\n    return {}\n"});
     let answer = registry
-        .answer(Some(&owner()), asked("/api/skills/install", &skill), &[])
+        .answer(
+            Some(&owner()),
+            ApiCall::OmniRoute(OmniRoute::Install),
+            &asked(&skill),
+            &[],
+        )
         .await;
     assert_eq!(answer.status(), 200, "{:?}", answer.body());
     registry
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the thread of the disk waits, as for a slow one"
+)]
 fn slow() -> impl Disk {
     FailingDisk(|step| {
         if step == DiskStep::Append {
@@ -113,11 +122,10 @@ fn owner() -> Owner {
     Owner::from([1; 32])
 }
 
-fn asked(path: &str, body: &Value) -> ApiRequest {
+fn asked(body: &Value) -> ApiRequest {
     let mut headers = HeaderMap::new();
-    headers.insert(REPEAT_HEADER, HeaderValue::from_static("order-17"));
+    headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("order-17"));
     ApiRequest {
-        call: route(&Method::POST, path, None, &headers).unwrap(),
         query: None,
         headers,
         body: Bytes::from(body.to_string()),
@@ -126,11 +134,11 @@ fn asked(path: &str, body: &Value) -> ApiRequest {
 }
 
 fn order() -> ApiRequest {
-    asked("/api/skills/executions", &json!({"skillName": "echo"}))
+    asked(&json!({"skillName": "echo"}))
 }
 
 async fn run(registry: &Registry, runs: &Counted) -> (u16, Value) {
-    let answer = registry.execute(Some(&owner()), order(), &[], runs).await;
+    let answer = registry.execute(Some(&owner()), &order(), &[], runs).await;
     (answer.status().as_u16(), serde_json::from_slice(answer.body()).unwrap())
 }
 
@@ -154,28 +162,30 @@ fn a_run_begins_when_its_record_is_on_the_disk_and_not_before() {
 
 #[test]
 fn what_the_disk_refuses_does_not_run() {
-    let folder = tempfile::tempdir().unwrap();
-    let runs = Counted::of(folder.path());
-    let fails = Arc::new(AtomicBool::new(true));
-    let failing = Arc::clone(&fails);
-    let disk = FailingDisk(move |step| {
-        if step == DiskStep::Append && failing.load(Ordering::SeqCst) {
-            return Fate::Failed;
-        }
-        Fate::Done
-    });
-    wait(async {
-        let registry = with_skill(folder.path(), Box::new(disk)).await;
-        let (status, answer) = run(&registry, &runs).await;
-        assert_eq!((status, runs.count()), (503, 0), "{answer}");
-        assert!(
-            answer["error"].as_str().unwrap().contains("nothing was run"),
-            "{answer}"
-        );
-        fails.store(false, Ordering::SeqCst);
-        let (status, answer) = run(&registry, &runs).await;
-        assert_eq!((status, runs.count()), (200, 1), "{answer}");
-    });
+    for fate in [Fate::Failed, Fate::Half] {
+        let folder = tempfile::tempdir().unwrap();
+        let runs = Counted::of(folder.path());
+        let fails = Arc::new(AtomicBool::new(true));
+        let failing = Arc::clone(&fails);
+        let disk = FailingDisk(move |step| {
+            if step == DiskStep::Append && failing.load(Ordering::SeqCst) {
+                return fate;
+            }
+            Fate::Done
+        });
+        wait(async {
+            let registry = with_skill(folder.path(), Box::new(disk)).await;
+            let (status, answer) = run(&registry, &runs).await;
+            assert_eq!((status, runs.count()), (503, 0), "{fate:?}: {answer}");
+            assert!(
+                answer["error"].as_str().unwrap().contains("nothing was run"),
+                "{answer}"
+            );
+            fails.store(false, Ordering::SeqCst);
+            let (status, answer) = run(&registry, &runs).await;
+            assert_eq!((status, runs.count()), (200, 1), "{fate:?}: {answer}");
+        });
+    }
 }
 
 /// Wrong arguments, and a client that leaves while the record is on its way to the disk.

@@ -175,14 +175,14 @@ impl Asked {
             })
             .collect();
         let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let call = route(&method, path, query, &headers).unwrap();
         let asked = ApiRequest {
-            call: route(&method, path, query, &headers).unwrap(),
             query: query.map(str::to_owned),
             headers,
             body: Bytes::copy_from_slice(body.as_bytes()),
             request_id: "req_1".to_owned(),
         };
-        self.registry.answer(Some(&owner()), asked, &[]).await
+        self.registry.answer(Some(&owner()), call, &asked, &[]).await
     }
 
     async fn json(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {

@@ -26,6 +26,15 @@ pub struct Pace {
     pub refill: Duration,
 }
 
+impl Pace {
+    /// How many there are in each second in the long run, for texts; of a pace below one a second 0.
+    #[must_use]
+    pub const fn per_second(&self) -> u128 {
+        let millis = self.refill.as_millis();
+        if millis == 0 { 0 } else { 1000 / millis }
+    }
+}
+
 /// Sources remembered, at about 200 bytes each. Those that have done nothing for a while are forgotten first.
 const REMEMBERED: usize = 4096;
 /// Sources remembered of one group: eight groups of made-up names leave nobody without a share, and a proxy has

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::StreamExt;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use knack_registry::{AgentFlow, ApiCall, Denial, deny, read_json, refuse};
+use knack_registry::{AgentFlow, ApiCall, RefusalKind, deny, read_json, refuse};
 use knack_serving::run_off_thread_if_large;
 use knack_serving::sources::SourcePermit;
 use knack_skill::agent_flow::{
@@ -116,9 +116,9 @@ async fn accept(
     let api = Api::of_format(Format::Chat);
     gateway.upstreams.admit(api, &Method::POST, CHAT).map_err(|fault| {
         let denial = if fault.status == 403 {
-            Denial::Forbidden
+            RefusalKind::Forbidden
         } else {
-            Denial::Unavailable
+            RefusalKind::Unavailable
         };
         Box::new(deny(call, denial, fault.message, None, request_id).map(Body::from))
     })?;
@@ -129,7 +129,7 @@ async fn accept(
         .admit(&source, caller::unchecked_address(parts))
         .map_err(|seconds| {
             let text = TOO_MANY_RUNS.to_owned();
-            Box::new(deny(call, Denial::Throttled, text, Some(seconds), request_id).map(Body::from))
+            Box::new(deny(call, RefusalKind::Throttled, text, Some(seconds), request_id).map(Body::from))
         })?;
     let held = gateway.requests.read(&counted, &parts.headers, body).await;
     let held = held.map_err(|error| Box::new(unread(parts, error)))?;
@@ -148,7 +148,7 @@ async fn accept(
     let (_, snapshot) = gateway.served_to(parts).await;
     if snapshot.is_suspended() || snapshot.absent.is_some() {
         let text = format!("Skill '{name}' cannot run at this moment: this gateway serves no skills");
-        let denied = deny(call, Denial::Unavailable, text, Some(5), request_id);
+        let denied = deny(call, RefusalKind::Unavailable, text, Some(5), request_id);
         return Err(Box::new(denied.map(Body::from)));
     }
     let entry = snapshot.catalog.find(name).ok_or_else(|| refused(missing(name)))?;

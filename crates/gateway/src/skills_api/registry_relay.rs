@@ -16,8 +16,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Uri, header};
 use knack_hub_api::client::{HubClient, HubError};
 use knack_registry::{
-    AgentFlow, ApiCall, ApiRequest, Claims, Denial, History, LiteLlm, OmniRoute, Operation, Owner, REPEAT_HEADER, deny,
-    execute_shared, refuse_unknown, route,
+    AgentFlow, ApiCall, ApiRequest, Claims, ElsewhereKept, History, IDEMPOTENCY_KEY, LiteLlm, OmniRoute, Operation,
+    Owner, RefusalKind, deny, execute_shared, refuse_unknown, route,
 };
 use knack_skill::ids::versioned;
 use knack_trust::read_answer;
@@ -100,7 +100,7 @@ impl Relay {
     }
 
     /// Runs a tool here: the registry runs nothing, and knows no hub.
-    async fn execute(&self, call: ApiCall, parts: &Parts, body: Bytes) -> Response<Body> {
+    async fn execute(&self, call: &ApiCall, parts: &Parts, body: Bytes) -> Response<Body> {
         let gateway = self.gateway.get().and_then(Weak::upgrade);
         let base = match &gateway {
             Some(gateway) => gateway.served_to(parts).await.1,
@@ -112,7 +112,6 @@ impl Relay {
             base: &base,
         };
         let asked = ApiRequest {
-            call,
             query: parts.uri.query().map(str::to_owned),
             headers: parts.headers.clone(),
             body,
@@ -122,17 +121,21 @@ impl Relay {
             let replicas = gateway.replicas.as_ref();
             replicas.is_some_and(|replicas| !replicas.has_secret())
         };
-        let is_claimed = self.reports.is_some() && asked.headers.contains_key(REPEAT_HEADER);
+        let is_claimed = self.reports.is_some() && asked.headers.contains_key(IDEMPOTENCY_KEY);
         if is_claimed && gateway.as_ref().is_some_and(is_unknown) {
             // Other replicas, and this one later, would not find what it claims.
             let cause = "the hub has not sent the secret of callers' identities yet";
-            return unavailable(&asked.call, &cause, parts);
+            return unavailable(call, &cause, parts);
         }
         let claims = self.reports.clone().map(ReportedClaims);
         let claims = claims.map(|claims| Arc::new(claims) as Arc<dyn Claims>);
         let history = self.reports.clone().map(|reports| reports as Arc<dyn History>);
         let owner = self.client_of(parts);
-        let answer = execute_shared(history.as_ref(), claims.as_ref(), &owner, &asked, &base.skills, &runs).await;
+        let kept = ElsewhereKept {
+            history: history.as_ref(),
+            claims: claims.as_ref(),
+        };
+        let answer = execute_shared(kept, &owner, &asked, &base.skills, &runs).await;
         answer.map(Body::from)
     }
 
@@ -141,7 +144,7 @@ impl Relay {
         let path = path_and_query(&parts.uri);
         let mut headers = forwarded(&parts.headers);
         // With the gateway's token alone it would be a request of the gateway itself, which has the runs and files of all clients.
-        let Ok(client) = HeaderValue::from_str(self.client_of(parts).as_str()) else {
+        let Ok(client) = HeaderValue::from_str(&self.client_of(parts).text()) else {
             return unavailable(call, &"the client identity is not a valid header value", parts);
         };
         headers.insert(HeaderName::from_static(HEADER_CLIENT), client);
@@ -228,7 +231,7 @@ impl Uploads for Relay {
             let admitted = self.calls.admit(
                 &call,
                 &parts.method,
-                counted.as_str(),
+                &counted.text(),
                 address,
                 RequestId::find(&parts.extensions).as_str(),
             );
@@ -239,14 +242,14 @@ impl Uploads for Relay {
             // MCP's tools for skills make paths of their arguments.
             if let Some(why) = request_path::refusal(parts.uri.path()) {
                 let request_id = RequestId::of(&parts.extensions);
-                return deny(&call, Denial::Invalid, why, None, &request_id).map(Body::from);
+                return deny(&call, RefusalKind::Invalid, why, None, &request_id).map(Body::from);
             }
             // It is answered here: the registry is asked for nothing that this gateway does not know.
             if let Some(refused) = refuse_unknown(&call, RequestId::find(&parts.extensions).as_str()) {
                 return refused.map(Body::from);
             }
             match call {
-                ApiCall::OmniRoute(OmniRoute::Execute) => self.execute(call, parts, body).await,
+                ApiCall::OmniRoute(OmniRoute::Execute) => self.execute(&call, parts, body).await,
                 call => self.call(&call, parts, body).await,
             }
         }
@@ -266,7 +269,7 @@ fn unavailable(call: &ApiCall, cause: &dyn std::fmt::Display, parts: &Parts) -> 
     let text = "The registry of skills does not answer this gateway at this moment; the gateway's log has the cause. Try again \
                 in a few seconds.";
     let after = RETRY_AFTER_SECONDS.parse().ok();
-    deny(call, Denial::Unavailable, text.to_owned(), after, request_id).map(Body::from)
+    deny(call, RefusalKind::Unavailable, text.to_owned(), after, request_id).map(Body::from)
 }
 
 /// The answer to a change that the registry has made, and whose answer is lost: it must not be made again.
@@ -276,7 +279,7 @@ fn answer_lost(call: &ApiCall, cause: &dyn std::fmt::Display, parts: &Parts) -> 
     tracing::warn!(request_id, %cause, "the registry made a change, and its answer is lost");
     let text =
         "The registry has made this change, and its answer was lost on the way; read the skill before you try again.";
-    let mut response = deny(call, Denial::Unavailable, text.to_owned(), None, request_id).map(Body::from);
+    let mut response = deny(call, RefusalKind::Unavailable, text.to_owned(), None, request_id).map(Body::from);
     response
         .headers_mut()
         .insert(NO_RETRY, HeaderValue::from_static("false"));
@@ -325,13 +328,13 @@ impl Change {
         let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
         let text = |member: &str| answer.get(member)?.as_str();
         match call {
-            ApiCall::Skills(_, Operation::DeleteVersion(id, _)) => Some(Self::Gone(versioned(id, text("id")?))),
-            ApiCall::Skills(_, Operation::Delete(id))
+            ApiCall::Vendor(_, Operation::DeleteVersion { id, .. }) => Some(Self::Gone(versioned(id, text("id")?))),
+            ApiCall::Vendor(_, Operation::Delete(id))
             | ApiCall::LiteLlm(LiteLlm::Delete(id))
             | ApiCall::OmniRoute(OmniRoute::Delete(id))
             | ApiCall::AgentFlow(AgentFlow::Delete(id)) => Some(Self::Gone(id.clone())),
-            ApiCall::Skills(_, Operation::CreateVersion(id)) => Some(Self::Made(versioned(id, text("id")?))),
-            ApiCall::Skills(_, Operation::Create)
+            ApiCall::Vendor(_, Operation::CreateVersion(id)) => Some(Self::Made(versioned(id, text("id")?))),
+            ApiCall::Vendor(_, Operation::Create)
             | ApiCall::LiteLlm(LiteLlm::Create)
             | ApiCall::OmniRoute(OmniRoute::Install | OmniRoute::InstallFrom(_)) => {
                 text("id").map(|id| Self::Made(id.to_owned()))

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Response};
-use knack_registry::{ApiCall, Denial, OmniRoute, deny};
+use knack_registry::{ApiCall, OmniRoute, RefusalKind, deny};
 use knack_serving::sources::{Pace, SourcePermit, Sources};
 use tokio::time::Instant;
 
@@ -137,7 +137,7 @@ impl SkillCalls {
             .collect();
         turns.map(|turns| SkillCall { _turns: turns }).map_err(|limit| {
             let after = Some(limit.retry_after());
-            Box::new(deny(call, Denial::Throttled, limit.text(), after, request_id))
+            Box::new(deny(call, RefusalKind::Throttled, limit.text(), after, request_id))
         })
     }
 }

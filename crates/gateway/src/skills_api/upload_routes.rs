@@ -5,7 +5,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use http::request::Parts;
-use knack_registry::{Denial, deny, route};
+use knack_registry::{RefusalKind, deny, route};
 use knack_wire::Format;
 
 use super::uploads::Uploads;
@@ -52,10 +52,10 @@ pub(crate) fn refused(parts: &Parts, error: BodyError, format: Format) -> Respon
         return fault(&cause, format);
     };
     let (denial, after) = match error {
-        BodyError::TooLarge => (Denial::TooLarge, None),
-        BodyError::Busy(_) => (Denial::Unavailable, RETRY_AFTER_SECONDS.parse().ok()),
-        BodyError::Late => (Denial::Late, None),
-        BodyError::Broken => (Denial::Invalid, None),
+        BodyError::TooLarge => (RefusalKind::TooLarge, None),
+        BodyError::Busy(_) => (RefusalKind::Unavailable, RETRY_AFTER_SECONDS.parse().ok()),
+        BodyError::Late => (RefusalKind::Late, None),
+        BodyError::Broken => (RefusalKind::Invalid, None),
     };
     deny(&call, denial, cause.message, after, &RequestId::of(&parts.extensions)).map(Body::from)
 }

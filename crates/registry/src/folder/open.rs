@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::disk::Disk;
 use crate::error::StoreError;
-use crate::model::{ID_PREFIX, Owner, SkillEntry};
+use crate::model::{ID_PREFIX, SkillEntry};
+use crate::owner::Owner;
 
 /// Largest entry that an upload may make: a hundred versions, each with a description of 8 KiB.
 const ENTRY_MAX_BYTES: usize = 1 << 20;

@@ -17,7 +17,8 @@ use super::holders::Holders;
 use super::index::Location;
 use super::writer::WriterMessage;
 use crate::error::StoreError;
-use crate::model::{Owner, now};
+use crate::model::now;
+use crate::owner::Owner;
 
 /// The outcome of a claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

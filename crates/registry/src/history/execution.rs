@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::answer::rfc3339;
-use crate::model::Owner;
+use crate::owner::Owner;
 
 /// Bytes of an input as JSON: arguments of a model's call, of which the code of `run_code` is the largest.
 const INPUT_MAX_BYTES: usize = 16 << 10;
@@ -167,7 +167,7 @@ impl Execution {
     /// The execution as reported by an account: its caller is set to a client of that account. `None`: a gateway makes no such
     /// execution. A time out of range is replaced by the time of the report.
     pub(super) fn of_account(self, namespace: &str, account: &str, now: i64) -> Option<Self> {
-        let client = self.caller.as_str();
+        let client = self.caller.text();
         let is_hash = client.len() <= CLIENT_MAX && client.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bytes = serde_json::to_vec(&self).ok()?.len();
         if !is_hash || bytes > NOTE_MAX_BYTES || self.id.is_empty() || self.id.len() > ID_MAX {
@@ -175,7 +175,7 @@ impl Execution {
         }
         let is_possible = (now - OLDEST_MICROS..=now + AHEAD_MICROS).contains(&self.created);
         Some(Self {
-            caller: Owner::account(namespace, account, Some(client)),
+            caller: Owner::account(namespace, account, Some(&client)),
             created: if is_possible { self.created } else { now },
             ..self
         })

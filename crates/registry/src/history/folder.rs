@@ -29,7 +29,8 @@ use super::writer::{WriterMessage, write};
 use super::{ExecutionPage, ExecutionQuery, History};
 use crate::disk::{Disk, RealDisk, is_full, lock_alone};
 use crate::error::StoreError;
-use crate::model::{Owner, now};
+use crate::model::now;
+use crate::owner::Owner;
 
 /// Notes that wait for the disk: three of each of some hundred runs at once.
 const QUEUE_MAX: usize = 1_024;

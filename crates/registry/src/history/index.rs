@@ -9,7 +9,7 @@ use knack_skill::names;
 
 use super::ExecutionQuery;
 use super::execution::{Execution, Status};
-use crate::model::Owner;
+use crate::owner::Owner;
 
 /// A line of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -304,12 +304,11 @@ impl Index {
 
     /// The executions that a caller sees, the newest first: its own, and those of its clients.
     fn seen(&self, caller: &Owner) -> Vec<(&Key, &Head)> {
-        // The names of its clients begin with its own.
+        // Its clients follow it.
         let from = self
             .callers
             .range::<Owner, _>((Bound::Included(caller), Bound::Unbounded));
-        let near = from.take_while(|(owner, _)| owner.as_str().starts_with(caller.as_str()));
-        let own = near.filter(|(owner, _)| caller.covers(owner));
+        let own = from.take_while(|(owner, _)| caller.covers(owner));
         let mut seen: Vec<_> = own.flat_map(|(_, records)| records.heads.iter().rev()).collect();
         // One after the other is sorted already.
         seen.sort_by(|(one, _), (other, _)| other.cmp(one));

@@ -24,7 +24,7 @@ pub use lines::{StoredHistory, read_folder};
 pub use settings::HistorySettings;
 
 use crate::error::StoreError;
-use crate::model::Owner;
+use crate::owner::Owner;
 
 /// Selects executions of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
-use super::indexed;
+use super::indexed::{self, IndexedSkill};
 use super::install::{CatalogSkill, Installation, demand_known};
 use super::unreachable::unreachable;
 use crate::answer::{Refusal, RefusalKind};
@@ -132,15 +132,21 @@ const OF_INDEX: ([&str; 1], [&str; 2]) = (["name"], ["version", "digest"]);
 
 /// Reads an install, and fetches its SKILL.md where the body does not have it.
 pub(super) async fn installation(
-    (catalogs, reader): (&Catalogs, &Reader),
+    reader: &Reader,
+    catalogs: &Catalogs,
     catalog: Catalog,
     body: &Map<String, Value>,
 ) -> Result<Installation, Refusal> {
     let (name, description, version, document, reviewed) = match catalog {
         Catalog::Index => {
             let (must, may) = OF_INDEX;
-            let ([name], [version, digest]) = read(body, must, may)?;
-            return indexed::installation((catalogs, reader), (name, version, digest)).await;
+            let ([name], [version, reviewed]) = read(body, must, may)?;
+            let wanted = IndexedSkill {
+                name,
+                version,
+                reviewed,
+            };
+            return wanted.installation(reader, catalogs).await;
         }
         Catalog::SkillsMp => {
             let (must, may) = OF_SKILLSMP;

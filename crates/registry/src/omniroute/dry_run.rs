@@ -4,6 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::caller_skills::CallerSkills;
 use super::install::Installation;
 use super::rows::refused;
 use crate::Files;
@@ -12,9 +13,8 @@ use crate::check::load_stored;
 use crate::difference::{Difference, FileChange, ModelView};
 use crate::json::read_json;
 use crate::mode::Mode;
-use crate::model::{Owner, SkillEntry, Stamp, Version};
+use crate::model::{SkillEntry, Stamp, Version};
 use crate::reader::Reader;
-use crate::store::Store;
 
 /// The member of the body. In the body and not in the query, since a registry that does not know it then refuses it, and installs
 /// nothing.
@@ -49,11 +49,12 @@ impl InstallBody {
 
 /// What an install would change. `found`: the skill that would get one more version.
 pub(super) async fn preview(
-    (store, reader): (&dyn Store, &Reader),
-    owner: &Owner,
+    skills: CallerSkills<'_>,
+    reader: &Reader,
     found: Option<SkillEntry>,
     new: Installation,
 ) -> Result<Value, Refusal> {
+    let CallerSkills { store, owner, .. } = skills;
     let Installation { title, draft } = new;
     let refuse = |error| refused(error, &draft.name);
     let id = found.as_ref().map(|entry| entry.id.clone());

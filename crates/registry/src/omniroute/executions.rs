@@ -3,27 +3,25 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use knack_skill::model::{Skill, SkillRef};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::find;
+use super::caller_skills::CallerSkills;
 use super::install::demand_known;
-use super::repeats::{RepeatDecision, Repeats, RunObserver, no_history};
-use super::rows::{FileSkills, Item, Row, refused, skill_of};
+use super::repeats::{IdempotencyAuthority, RepeatDecision, RunObserver, idempotency_key, no_history};
+use super::rows::{Item, Row, refused, skill_of};
 use crate::answer::{Refusal, RefusalKind};
+use crate::api_request::ApiRequest;
 use crate::history::{ExecutedSkill, Execution, ExecutionQuery, History, Status, id_of};
 use crate::json::{read_aside, read_json};
 use crate::mode::Mode;
-use crate::model::Owner;
-use crate::query::{from_one, parameters};
-use crate::store::Store;
+use crate::numbered_page::NumberedPage;
+use crate::owner::Owner;
+use crate::query::parameters;
 
 /// Executions of a page that does not say.
 const LIMIT_DEFAULT: usize = 50;
-/// Executions of a page at most.
-const LIMIT_MAX: usize = 100;
 /// Characters of the id of a session.
 const WORD_MAX: usize = 256;
 /// Members of a body.
@@ -93,7 +91,7 @@ pub trait Runs: Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ExecutionContext<'a> {
     pub(crate) history: Option<&'a Arc<dyn History>>,
-    pub(crate) repeats: Repeats<'a>,
+    pub(crate) authority: IdempotencyAuthority<'a>,
 }
 
 impl<'a> ExecutionContext<'a> {
@@ -106,11 +104,8 @@ impl<'a> ExecutionContext<'a> {
         let (sought, page) = sought(owner, query)?;
         let found = self.history()?.find(owner, &sought).await;
         let found = found.map_err(|error| refused(error, ""))?;
-        let data: Vec<Value> = found.items.iter().map(Execution::shown).collect();
-        Ok(json!({
-            "data": data, "total": found.total, "page": page, "limit": sought.limit,
-            "totalPages": found.total.div_ceil(sought.limit),
-        }))
+        let data = found.items.iter().map(Execution::shown).collect();
+        Ok(page.answer(data, found.total))
     }
 
     /// One of the caller's executions.
@@ -124,16 +119,18 @@ impl<'a> ExecutionContext<'a> {
     /// Runs a tool of a skill.
     pub(crate) async fn run(
         self,
-        (store, owner, shared): (&dyn Store, &Owner, &FileSkills),
-        (body, repeat, request_id): (&Bytes, Option<&str>, &str),
+        skills: CallerSkills<'_>,
+        asked: &ApiRequest,
         runs: &dyn Runs,
     ) -> Result<Value, Refusal> {
+        let CallerSkills { store, owner, .. } = skills;
+        let key = idempotency_key(&asked.headers)?;
         if let Some(why) = runs.closed() {
             return Err(closed(why));
         }
         let caller = owner.clone();
-        let wanted = read_aside(body, move |body| RunBody::read(body, &caller)).await?;
-        let row = find(store, (owner, shared), &wanted.skill).await?;
+        let wanted = read_aside(&asked.body, move |body| RunBody::read(body, &caller)).await?;
+        let row = skills.find(&wanted.skill).await?;
         let shown = shown_name(&row);
         if row.item.mode() == Mode::Off {
             let text = format!("Skill is disabled: {shown}; set its mode to on or auto first");
@@ -141,63 +138,84 @@ impl<'a> ExecutionContext<'a> {
         }
         let skill = skill_of(store, owner, &row.item).await?;
         let arguments = Value::Object(wanted.input.clone()).to_string();
-        let first = wanted.execution(owner, &skill, &arguments, (repeat, request_id));
-        let observer = match repeat {
+        let mut first = wanted.execution(owner, &skill, &arguments, &asked.request_id);
+        if let Some(key) = key {
+            first.id = wanted.id(owner, &skill, &arguments, key);
+        }
+        let observer = match key {
             None => RunObserver::History(self.history.cloned()),
-            Some(_) => match self.repeats.turn(self.history, &first).await? {
+            Some(_) => match self.authority.decide(self.history, &first).await? {
                 RepeatDecision::Own(observer) => observer,
                 RepeatDecision::Done(execution) => {
                     return Ok(json!({"execution": execution.shown(), "replayed": true}));
                 }
             },
         };
-        let first = observer.first().unwrap_or(first);
-        let done = begun(&wanted, (first, arguments), (&skill, &shown), runs, &observer).await;
+        let run = BegunRun {
+            first: observer.first().unwrap_or(first),
+            arguments,
+            skill: &skill,
+            shown: &shown,
+        };
+        let done = run.finish(&wanted, runs, &observer).await;
         observer.settle().await;
         Ok(json!({"execution": done?.shown(), "replayed": false}))
     }
 }
 
-/// Runs it, now that it is its turn.
-async fn begun(
-    wanted: &RunBody,
-    (first, arguments): (Execution, String),
-    (skill, shown): (&Skill, &str),
-    runs: &dyn Runs,
-    observer: &RunObserver<'_>,
-) -> Result<Execution, Refusal> {
-    let tool = match wanted.tool(skill, shown) {
-        Ok(tool) => tool,
-        Err(refusal) => {
-            if skill.tools.is_empty() {
-                (observer.note())(failed(first, &refusal.message));
+/// A run that begins now.
+struct BegunRun<'a> {
+    /// Its execution before its first step.
+    first: Execution,
+    /// Its arguments as a JSON object.
+    arguments: String,
+    skill: &'a Skill,
+    /// The skill's name and version, as the caller sees them.
+    shown: &'a str,
+}
+
+impl BegunRun<'_> {
+    /// Runs it to its end.
+    async fn finish(self, wanted: &RunBody, runs: &dyn Runs, observer: &RunObserver<'_>) -> Result<Execution, Refusal> {
+        let Self {
+            first,
+            arguments,
+            skill,
+            shown,
+        } = self;
+        let tool = match wanted.tool(skill, shown) {
+            Ok(tool) => tool,
+            Err(refusal) => {
+                if skill.tools.is_empty() {
+                    (observer.note())(failed(first, &refusal.message));
+                }
+                return Err(refusal);
             }
-            return Err(refusal);
-        }
-    };
-    let first = Execution {
-        tool: tool.clone(),
-        ..first
-    };
-    let (note, begun) = (observer.note(), first.clone());
-    let on_progress: OnProgress =
-        Arc::new(move |progress| note(with(begun.clone(), &progress, Execution::with_output)));
-    let run = AdHocRun {
-        skill: skill.id.clone(),
-        tool,
-        arguments,
-        identity: Identity {
-            request: first.request.clone(),
-            execution: first.id.clone(),
-            begun: first.created,
-        },
-    };
-    let progress = runs.run(run, on_progress).await.map_err(|why| match why {
-        RunRefusal::Closed(why) => closed(why),
-        RunRefusal::Arguments(why) => Refusal::invalid("input", why),
-        RunRefusal::NotOffered(why) => Refusal::new(RefusalKind::Forbidden, "tool", why),
-    })?;
-    Ok(with(first, &progress, Execution::with_whole_output))
+        };
+        let first = Execution {
+            tool: tool.clone(),
+            ..first
+        };
+        let (note, begun) = (observer.note(), first.clone());
+        let on_progress: OnProgress =
+            Arc::new(move |progress| note(with(begun.clone(), &progress, Execution::with_output)));
+        let run = AdHocRun {
+            skill: skill.id.clone(),
+            tool,
+            arguments,
+            identity: Identity {
+                request: first.request.clone(),
+                execution: first.id.clone(),
+                begun: first.created,
+            },
+        };
+        let progress = runs.run(run, on_progress).await.map_err(|why| match why {
+            RunRefusal::Closed(why) => closed(why),
+            RunRefusal::Arguments(why) => Refusal::invalid("input", why),
+            RunRefusal::NotOffered(why) => Refusal::new(RefusalKind::Forbidden, "tool", why),
+        })?;
+        Ok(with(first, &progress, Execution::with_whole_output))
+    }
 }
 
 fn closed(why: String) -> Refusal {
@@ -301,28 +319,21 @@ impl RunBody {
         }
     }
 
-    /// The execution that begins now. With a key of repeats its id is the same for the same request.
-    fn execution(
-        &self,
-        owner: &Owner,
-        skill: &Skill,
-        arguments: &str,
-        (repeat, request_id): (Option<&str>, &str),
-    ) -> Execution {
-        let id = repeat.map_or_else(
-            || Uuid::now_v7().to_string(),
-            |key| {
-                let skill = [&skill.id.namespace, &skill.id.name, &skill.digest];
-                id_of(&json!([owner.as_str(), key, skill, self.tool, arguments]))
-            },
-        );
+    /// The id of the execution under an idempotency key: the same for the same request.
+    fn id(&self, owner: &Owner, skill: &Skill, arguments: &str, key: &str) -> String {
+        let skill = [&skill.id.namespace, &skill.id.name, &skill.digest];
+        id_of(&json!([owner.text(), key, skill, self.tool, arguments]))
+    }
+
+    /// The execution that a request begins now, under an id of its own.
+    fn execution(&self, owner: &Owner, skill: &Skill, arguments: &str, request: &str) -> Execution {
         let execution = Execution {
-            id,
+            id: Uuid::now_v7().to_string(),
             caller: owner.clone(),
             skill: Some(ExecutedSkill::of(skill)),
             tool: self.tool.clone().unwrap_or_default(),
             session: self.session.clone(),
-            request: request_id.to_owned(),
+            request: request.to_owned(),
             input: Value::Null,
             output: Value::Null,
             truncated: false,
@@ -337,12 +348,12 @@ impl RunBody {
 }
 
 /// The parameters of a list, and its page.
-fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize), Refusal> {
-    let (mut page, mut limit) = (1, LIMIT_DEFAULT);
+fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, NumberedPage), Refusal> {
+    let mut page = NumberedPage::first(LIMIT_DEFAULT);
     let (mut skill, mut status, mut others) = (None, None, false);
     for (key, value) in parameters(query).filter(|(_, value)| !value.is_empty()) {
         match key.as_str() {
-            // Another's are as if there were none.
+            // Refused below, as in the body of a run: nobody sees another's.
             "apiKeyId" => others = value != owner.shown(),
             "skillId" => skill = Some(value),
             "status" => {
@@ -350,21 +361,18 @@ fn sought(owner: &Owner, query: Option<&str>) -> Result<(ExecutionQuery, usize),
                 let text = format!("must be one of {words}");
                 status = Some(Status::of_word(&value).ok_or_else(|| Refusal::invalid("status", text))?);
             }
-            "page" => page = from_one("page", &value, usize::MAX / LIMIT_MAX)?,
-            "limit" => limit = from_one("limit", &value, LIMIT_MAX)?,
-            _ => {}
+            _ => page.read(&key, &value)?,
         }
     }
     if others {
         let text = "must be the id of the request's credential; omit it";
         return Err(Refusal::invalid("apiKeyId", text));
     }
-    let skip = (page - 1) * limit;
     let sought = ExecutionQuery {
         skill,
         status,
-        skip,
-        limit,
+        skip: page.skip(),
+        limit: page.limit,
     };
     Ok((sought, page))
 }
@@ -380,13 +388,13 @@ mod tests {
     #[test]
     fn what_a_list_is_asked_for_is_bounded() {
         let (all, page) = sought(&owner(), None).unwrap();
-        assert_eq!((page, all.skip, all.limit), (1, 0, 50));
+        assert_eq!((page.number, all.skip, all.limit), (1, 0, 50));
         let query = format!(
             "apiKeyId={}&skillId=a%40b&status=timeout&page=3&limit=100",
-            owner().as_str()
+            owner().text()
         );
         let (some, page) = sought(&owner(), Some(&query)).unwrap();
-        assert_eq!((page, some.skip, some.limit), (3, 200, 100));
+        assert_eq!((page.number, some.skip, some.limit), (3, 200, 100));
         assert_eq!(
             (some.skill.as_deref(), some.status),
             (Some("a@b"), Some(Status::Timeout))

@@ -38,56 +38,71 @@ pub(super) async fn search(catalogs: &Catalogs, text: &str, limit: usize) -> Res
     Ok(found.take(limit).map(shown).collect())
 }
 
-/// Fetches a skill of a name: in the version of the body, and with the digest in it, where they are there.
-pub(super) async fn installation(
-    (catalogs, reader): (&Catalogs, &Reader),
-    (name, version, reviewed): (String, Option<String>, Option<String>),
-) -> Result<Installation, Refusal> {
-    let index = read(catalogs).await?;
-    let entry = index.skills.into_iter().find(|entry| entry.name == name);
-    let entry = entry.ok_or_else(|| match index.skipped.iter().find(|entry| entry.name == name) {
-        Some(entry) => {
-            let text = format!("the entry of {name} in the index cannot be read: {}", entry.why);
-            Refusal::new(RefusalKind::BadGateway, "", text)
+/// A skill that is to be installed from the index.
+#[derive(Debug)]
+pub(super) struct IndexedSkill {
+    /// The name of its entry.
+    pub(super) name: String,
+    /// The version that the body states.
+    pub(super) version: Option<String>,
+    /// The digest of the file that was reviewed.
+    pub(super) reviewed: Option<String>,
+}
+
+impl IndexedSkill {
+    /// Fetches it: in the version of the body, and with the digest in it, where they are there.
+    pub(super) async fn installation(self, reader: &Reader, catalogs: &Catalogs) -> Result<Installation, Refusal> {
+        let Self {
+            name,
+            version,
+            reviewed,
+        } = self;
+        let index = read(catalogs).await?;
+        let entry = index.skills.into_iter().find(|entry| entry.name == name);
+        let entry = entry.ok_or_else(|| match index.skipped.iter().find(|entry| entry.name == name) {
+            Some(entry) => {
+                let text = format!("the entry of {name} in the index cannot be read: {}", entry.why);
+                Refusal::new(RefusalKind::BadGateway, "", text)
+            }
+            None => Refusal::new(RefusalKind::NotFound, "name", format!("the index has no skill {name}")),
+        })?;
+        if reviewed.is_some_and(|reviewed| reviewed != entry.digest) {
+            let text = format!(
+                "the index has another file of {name} by now, with digest {}",
+                entry.digest
+            );
+            return Err(Refusal::new(RefusalKind::Conflict, "digest", text));
         }
-        None => Refusal::new(RefusalKind::NotFound, "name", format!("the index has no skill {name}")),
-    })?;
-    if reviewed.is_some_and(|reviewed| reviewed != entry.digest) {
-        let text = format!(
-            "the index has another file of {name} by now, with digest {}",
-            entry.digest
-        );
-        return Err(Refusal::new(RefusalKind::Conflict, "digest", text));
+        let kind = entry.kind.ok_or_else(|| {
+            let text = format!("{name} is of a type that Knack does not know");
+            Refusal::invalid("name", text)
+        })?;
+        let most = match kind {
+            SkillFileKind::SkillMd => CATALOG_FETCH_MAX_BYTES,
+            SkillFileKind::Archive => INDEX_ARCHIVE_MAX_BYTES,
+        };
+        let bytes = get(catalogs, entry.url.as_str(), most).await?;
+        let digest = format!("sha256:{}", sha256(&bytes));
+        if digest != entry.digest {
+            let text = format!(
+                "the file of {name} has digest {digest}, the index says {}; nothing was installed",
+                entry.digest
+            );
+            return Err(Refusal::new(RefusalKind::BadGateway, "", text));
+        }
+        let called = name.clone();
+        let folder = move |unpack| folder(called, kind, &bytes, unpack);
+        let draft = reader.checked(Profile::Load, folder).await.map_err(|refusal| Refusal {
+            message: format!("the file of {name}: {}: {}", refusal.field, refusal.message),
+            field: "name".to_owned(),
+            ..refusal
+        })?;
+        if draft.name != name {
+            let text = format!("the file of {name} has a skill {:?}", draft.name);
+            return Err(Refusal::invalid("name", text));
+        }
+        Installation::of_folder(draft, version.as_deref(), CATALOG)
     }
-    let kind = entry.kind.ok_or_else(|| {
-        let text = format!("{name} is of a type that Knack does not know");
-        Refusal::invalid("name", text)
-    })?;
-    let most = match kind {
-        SkillFileKind::SkillMd => CATALOG_FETCH_MAX_BYTES,
-        SkillFileKind::Archive => INDEX_ARCHIVE_MAX_BYTES,
-    };
-    let bytes = get(catalogs, entry.url.as_str(), most).await?;
-    let digest = format!("sha256:{}", sha256(&bytes));
-    if digest != entry.digest {
-        let text = format!(
-            "the file of {name} has digest {digest}, the index says {}; nothing was installed",
-            entry.digest
-        );
-        return Err(Refusal::new(RefusalKind::BadGateway, "", text));
-    }
-    let called = name.clone();
-    let folder = move |unpack| folder(called, kind, &bytes, unpack);
-    let draft = reader.checked(Profile::Load, folder).await.map_err(|refusal| Refusal {
-        message: format!("the file of {name}: {}: {}", refusal.field, refusal.message),
-        field: "name".to_owned(),
-        ..refusal
-    })?;
-    if draft.name != name {
-        let text = format!("the file of {name} has a skill {:?}", draft.name);
-        return Err(Refusal::invalid("name", text));
-    }
-    Installation::of_folder(draft, version.as_deref(), CATALOG)
 }
 
 /// The folder in a file; in an archive its content is at the root, or in one folder.

@@ -22,7 +22,7 @@ use crate::catalogs::Catalog;
 use crate::check::check;
 use crate::draft::Draft;
 use crate::mode::Mode;
-use crate::model::Owner;
+use crate::owner::Owner;
 
 /// The file of a Python program.
 pub(super) const HANDLER: &str = "handler.py";
@@ -211,7 +211,7 @@ pub(super) fn demand_known(members: &Map<String, Value>, known: &[&str]) -> Resu
 pub(super) fn of_caller(members: &Map<String, Value>, owner: &Owner) -> Result<(), Refusal> {
     match members.get("apiKeyId") {
         None => Ok(()),
-        Some(id) if id.as_str() == Some(owner.shown()) => Ok(()),
+        Some(id) if id.as_str() == Some(&*owner.shown()) => Ok(()),
         Some(_) => {
             let text = "skills belong to the credential that sends the request; omit this field";
             Err(Refusal::invalid("apiKeyId", text))

@@ -1,4 +1,4 @@
-//! Requests with a key of repeats: the same one runs once. One process knows what it runs itself; of a cluster's gateways the
+//! Requests with an idempotency key: the same one runs once. One process knows what it runs itself; of a cluster's gateways the
 //! registry knows which has claimed it.
 
 use std::any::Any;
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use super::rows::refused;
-use crate::answer::{Refusal, RefusalKind};
+use crate::answer::{Refusal, RefusalKind, RepeatRefusal};
 use crate::history::{ClaimOutcome, Execution, History, Status};
 
 /// The header that makes a repeat of a request the same run.
-pub const REPEAT_HEADER: &str = "idempotency-key";
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Characters of its value.
 const KEY_MAX: usize = 256;
 
@@ -44,7 +44,7 @@ pub enum ClaimError {
 
 /// The authority on which requests ran.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Repeats<'a> {
+pub(crate) enum IdempotencyAuthority<'a> {
     /// This process.
     Here(&'a RunsInProgress),
     /// The registry of the cluster.
@@ -53,7 +53,7 @@ pub(crate) enum Repeats<'a> {
     Nobody,
 }
 
-/// Runs with a key of repeats that this process has started.
+/// Runs with an idempotency key that this process has started.
 #[derive(Debug, Default)]
 pub(crate) struct RunsInProgress(Mutex<HashSet<String>>);
 
@@ -74,7 +74,7 @@ impl Drop for OwnRun<'_> {
     }
 }
 
-/// The decision about a request with a key of repeats.
+/// The decision about a request with an idempotency key.
 pub(crate) enum RepeatDecision<'a> {
     /// The first request: it is run, and this gets its steps.
     Own(RunObserver<'a>),
@@ -98,9 +98,9 @@ pub(crate) enum RunObserver<'a> {
 /// Notes an execution as it is now.
 pub(crate) type Note = Arc<dyn Fn(Execution) + Send + Sync>;
 
-impl<'a> Repeats<'a> {
+impl<'a> IdempotencyAuthority<'a> {
     /// Decides about the request of this execution.
-    pub(crate) async fn turn(
+    pub(crate) async fn decide(
         self,
         history: Option<&Arc<dyn History>>,
         first: &Execution,
@@ -135,12 +135,12 @@ impl<'a> Repeats<'a> {
                 Err(ClaimError::NoHistory) => Err(nobody_knows()),
                 Err(ClaimError::Busy) => {
                     let text = "Too many runs with this header are claimed at this moment; nothing was run; try again.";
-                    Err(Refusal::new(RefusalKind::Throttled, REPEAT_HEADER, text))
+                    Err(Refusal::new(RefusalKind::Throttled, IDEMPOTENCY_KEY, text))
                 }
                 Err(ClaimError::Away) => {
                     let text = "The registry, which knows what ran under this key, does not answer this gateway at this moment; \
                                 nothing was run; try again in a few seconds.";
-                    Err(Refusal::new(RefusalKind::Unavailable, REPEAT_HEADER, text))
+                    Err(Refusal::new(RefusalKind::Unavailable, IDEMPOTENCY_KEY, text))
                 }
             },
             Self::Nobody => Err(nobody_knows()),
@@ -149,38 +149,38 @@ impl<'a> Repeats<'a> {
 }
 
 fn known<'a>(execution: Execution) -> Result<RepeatDecision<'a>, Refusal> {
-    let kind = match execution.status {
+    let why_not = match execution.status {
         Status::Success => return Ok(RepeatDecision::Done(Box::new(execution))),
         Status::Pending | Status::Running => return Err(in_progress()),
-        Status::Timeout => RefusalKind::TimedOut,
-        Status::Error if execution.is_lost() => RefusalKind::RunLost,
-        Status::Error => RefusalKind::RunFailed,
+        Status::Timeout => RepeatRefusal::TimedOut,
+        Status::Error if execution.is_lost() => RepeatRefusal::Lost,
+        Status::Error => RepeatRefusal::Failed,
     };
     let why = execution.error.as_deref().unwrap_or("no cause is recorded");
     let id = execution.id;
-    let text = match kind {
-        RefusalKind::TimedOut => "This run has reached its time limit; it is not run again.".to_owned(),
+    let text = match why_not {
+        RepeatRefusal::TimedOut => "This run has reached its time limit; it is not run again.".to_owned(),
         _ => format!(
             "This run has failed: {why}; it is not run again. GET /api/skills/executions/{id} has its record; send another \
-             {REPEAT_HEADER} to run it anew."
+             {IDEMPOTENCY_KEY} to run it anew."
         ),
     };
-    Err(Refusal::new(kind, REPEAT_HEADER, text))
+    Err(Refusal::new(RefusalKind::Repeated(why_not), IDEMPOTENCY_KEY, text))
 }
 
 fn in_progress() -> Refusal {
     let text = "This run is in progress; ask for its result when it has ended.";
-    Refusal::new(RefusalKind::InProgress, REPEAT_HEADER, text)
+    Refusal::new(RefusalKind::Repeated(RepeatRefusal::InProgress), IDEMPOTENCY_KEY, text)
 }
 
-/// The key of repeats of a request, if it has one.
-pub(crate) fn repeat_key(headers: &http::HeaderMap) -> Result<Option<&str>, Refusal> {
-    let Some(key) = headers.get(REPEAT_HEADER) else {
+/// The idempotency key of a request, if it has one.
+pub(crate) fn idempotency_key(headers: &http::HeaderMap) -> Result<Option<&str>, Refusal> {
+    let Some(key) = headers.get(IDEMPOTENCY_KEY) else {
         return Ok(None);
     };
     let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
     let text = format!("must be a string of 1 to {KEY_MAX} characters");
-    key.map(Some).ok_or_else(|| Refusal::invalid(REPEAT_HEADER, text))
+    key.map(Some).ok_or_else(|| Refusal::invalid(IDEMPOTENCY_KEY, text))
 }
 
 /// Why there is no history.
@@ -191,7 +191,7 @@ pub(super) fn no_history() -> Refusal {
 
 fn nobody_knows() -> Refusal {
     let text = "without a history of executions it is unknown whether this ran at another replica; set registry.history.enabled in the chart, or omit this header";
-    Refusal::invalid(REPEAT_HEADER, text)
+    Refusal::invalid(IDEMPOTENCY_KEY, text)
 }
 
 impl RunObserver<'_> {
@@ -261,7 +261,7 @@ impl KeptRun {
             return Ok(kept);
         }
         let text = "The disk did not take the record of this run, without which a repeat would run it again; nothing was run; see to                     the volume that keeps the history of executions, and try again.";
-        Err(Refusal::new(RefusalKind::Unavailable, REPEAT_HEADER, text))
+        Err(Refusal::new(RefusalKind::Unavailable, IDEMPOTENCY_KEY, text))
     }
 }
 

@@ -15,7 +15,8 @@ use crate::check::load_stored;
 use crate::error::StoreError;
 use crate::history::ExecutedSkill;
 use crate::mode::Mode;
-use crate::model::{Owner, SkillEntry, Version};
+use crate::model::{SkillEntry, Version};
+use crate::owner::Owner;
 use crate::store::Store;
 
 /// Who owns what everybody sees beside the operator: OmniRoute's catalogs. What is installed from a catalog here belongs to the
@@ -124,7 +125,7 @@ impl Item {
 pub(super) fn of_entry(entry: Arc<SkillEntry>, number: u32) -> Option<Row<Item>> {
     let version = Box::new(entry.version(number)?.clone());
     Some(Row {
-        owner: entry.owner.as_str().to_owned(),
+        owner: entry.owner.to_string(),
         name: entry.name.clone(),
         version: version.version.clone(),
         item: Item::Own(entry, version),

@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
 use knack_registry::{
-    AdHocRun, ApiRequest, FolderHistory, FolderStore, HistorySettings, OnProgress, Owner, Progress, REPEAT_HEADER,
-    Reader, Registry, RunRefusal, Runs, Status, route,
+    AdHocRun, ApiCall, ApiRequest, FolderHistory, FolderStore, HistorySettings, IDEMPOTENCY_KEY, OnProgress, Owner,
+    Progress, Reader, Registry, RunRefusal, Runs, Status, route,
 };
 use knack_skill::texts::function_error;
 use serde_json::{Value, json};
@@ -126,17 +126,18 @@ impl Api {
         }
     }
 
-    fn asked(method: &Method, path: &str, body: &Value) -> Result<ApiRequest, Failure> {
+    fn asked(method: &Method, path: &str, body: &Value) -> Result<(ApiCall, ApiRequest), Failure> {
         let mut headers = HeaderMap::new();
-        headers.insert(REPEAT_HEADER, HeaderValue::from_static("call-1"));
+        headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("call-1"));
         let call = route(method, path, None, &headers);
-        Ok(ApiRequest {
-            call: call.ok_or_else(|| Failure::of_adapter(format!("{path} goes to a provider")))?,
+        let call = call.ok_or_else(|| Failure::of_adapter(format!("{path} goes to a provider")))?;
+        let asked = ApiRequest {
             query: None,
             headers,
             body: Bytes::from(body.to_string()),
             request_id: "req_1".to_owned(),
-        })
+        };
+        Ok((call, asked))
     }
 
     fn send(&self, method: &Method, path: &str, body: &Value) -> Result<(u16, Value), Failure> {
@@ -144,8 +145,10 @@ impl Api {
     }
 
     fn send_as(&self, owner: &Owner, (method, path): (&Method, &str), body: &Value) -> Result<(u16, Value), Failure> {
-        let asked = Self::asked(method, path, body)?;
-        let answer = self.runtime.block_on(self.registry.answer(Some(owner), asked, &[]));
+        let (call, asked) = Self::asked(method, path, body)?;
+        let answer = self
+            .runtime
+            .block_on(self.registry.answer(Some(owner), call, &asked, &[]));
         Ok(read(&answer))
     }
 
@@ -154,10 +157,10 @@ impl Api {
     }
 
     fn run_with(&self, body: &Value, runs: &Scripted) -> Result<(u16, Value), Failure> {
-        let asked = Self::asked(&Method::POST, EXECUTIONS, body)?;
+        let (_, asked) = Self::asked(&Method::POST, EXECUTIONS, body)?;
         let answer = self
             .runtime
-            .block_on(self.registry.execute(Some(&owner()), asked, &[], runs));
+            .block_on(self.registry.execute(Some(&owner()), &asked, &[], runs));
         Ok(read(&answer))
     }
 
@@ -289,8 +292,8 @@ fn begins(expected: &Value, actual: &Value) -> Result<(), String> {
 /// Does something while a first run of the skill hangs, which ends then without a word.
 fn while_running<T>(api: &Api, runs: &Scripted, then: impl FnOnce() -> T) -> Result<T, Failure> {
     let owner = owner();
-    let asked = Api::asked(&Method::POST, EXECUTIONS, &json!({"skillName": "echo"}))?;
-    let mut first = pin!(api.registry.execute(Some(&owner), asked, &[], runs));
+    let (_, asked) = Api::asked(&Method::POST, EXECUTIONS, &json!({"skillName": "echo"}))?;
+    let mut first = pin!(api.registry.execute(Some(&owner), &asked, &[], runs));
     api.runtime.block_on(poll_fn(|context| {
         let _ = first.as_mut().poll(context);
         if runs.is_running.load(Ordering::SeqCst) {

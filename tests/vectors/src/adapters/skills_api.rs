@@ -94,14 +94,16 @@ impl Api {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(FORM));
         let call = route(method, path, Some(query), &headers);
+        let call = call.ok_or_else(|| Failure::of_adapter(format!("{address} goes to a provider")))?;
         let asked = ApiRequest {
-            call: call.ok_or_else(|| Failure::of_adapter(format!("{address} goes to a provider")))?,
             query: Some(query.to_owned()),
             headers,
             body: Bytes::from(body),
             request_id: "req_1".to_owned(),
         };
-        let answer = self.runtime.block_on(self.registry.answer(owner, asked, &self.shared));
+        let answer = self
+            .runtime
+            .block_on(self.registry.answer(owner, call, &asked, &self.shared));
         let body = serde_json::from_slice(answer.body()).unwrap_or_default();
         Ok((answer.status().as_u16(), body))
     }

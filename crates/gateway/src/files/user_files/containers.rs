@@ -91,20 +91,20 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
             let listed = page.of(container.files, |one| (one.created, one.id.clone()), &gone)?;
             Ok(json(shapes::container_files(&id, &listed)))
         }
-        FilesCall::ContainerFile(id, file) => {
+        FilesCall::ContainerFile { container: id, file } => {
             let (container, _) = store.container(caller, &id, Vec::new()).await?;
             let found = container.files.into_iter().find(|one| one.id == file);
             let found = found.ok_or(Refusal::Missing("Container file", file))?;
             Ok(json(shapes::container_file(&id, &found)))
         }
-        FilesCall::ContainerFileContent(id, file) => {
+        FilesCall::ContainerFileContent { container: id, file } => {
             let (container, _) = store.container(caller, &id, Vec::new()).await?;
             let size = container.files.iter().find(|one| one.id == file).map(|one| one.size);
             let held = asked.gateway.hold_content(caller, size.unwrap_or(0))?;
             let (found, bytes) = store.container_file_content(caller, &id, &file).await?;
             Ok(shapes::content(&found.mime, bytes, held))
         }
-        FilesCall::DeleteContainerFile(id, file) => {
+        FilesCall::DeleteContainerFile { container: id, file } => {
             store.delete_container_file(caller, &id, &file).await?;
             Ok(json(shapes::deleted("container.file.deleted", &file)))
         }

@@ -1,7 +1,7 @@
 //! Which requests are about files and containers that live here, and in which dialect. Pure.
 
 use http::{HeaderMap, Method, Uri};
-use knack_registry::Dialect;
+use knack_registry::{Dialect, allowed_methods, is_base_path};
 use knack_wire::own_files::{is_own_container, is_own_file};
 
 use crate::providers::provider::Api;
@@ -21,9 +21,18 @@ pub enum FilesCall {
     DeleteContainer(String),
     AddContainerFile(String),
     ContainerFiles(String),
-    ContainerFile(String, String),
-    ContainerFileContent(String, String),
-    DeleteContainerFile(String, String),
+    ContainerFile {
+        container: String,
+        file: String,
+    },
+    ContainerFileContent {
+        container: String,
+        file: String,
+    },
+    DeleteContainerFile {
+        container: String,
+        file: String,
+    },
     /// A path of the API with a method that it does not have: its methods.
     NotAllowed(&'static str),
     /// A path that the API does not have.
@@ -33,19 +42,8 @@ pub enum FilesCall {
 /// The word in `anthropic-beta` that asks for the older shapes.
 const BETA: &str = "files-api-2025-04-14";
 
-/// Segments that no base path of an API has, beside a version: the files behind them are those of one object.
-const NO_BASE: [&str; 4] = ["assistants", "models", "threads", "vector_stores"];
-
-/// Whether an API may begin behind these segments: at a base path, with or without `v1`. Directly behind `namespaces` is the
-/// name of one.
-fn is_base(before: &[&str]) -> bool {
-    let is_other = |segment: &&str| segment.starts_with("v1") || NO_BASE.contains(segment);
-    match before.last() {
-        Some(&"v1") => true,
-        Some(&"namespaces") => false,
-        _ => !before.iter().any(is_other),
-    }
-}
+/// The words of other APIs: the files behind them are those of one object.
+const OTHER_APIS: [&str; 4] = ["assistants", "models", "threads", "vector_stores"];
 
 /// The call that a request makes; `None`: it is the provider's. Knack's ids are served here always; uploads, lists and new
 /// containers only if they are `kept_here`, and not those of Google's API: its clients upload by paths that are the provider's
@@ -73,7 +71,7 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
         (word, None) => {
             // Google has no containers.
             let is_google = || word == Some("files") && Api::of_request(uri, headers) == Api::Gemini;
-            kept_here && is_base(before) && !is_google()
+            kept_here && (before.last() == Some(&"v1") || is_base_path(before, &OTHER_APIS)) && !is_google()
         }
     };
     if !is_own {
@@ -83,37 +81,45 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
     // What a HEAD asks for is that of a GET; the server sends no body.
     let get = Method::GET;
     let method = if *method == Method::HEAD { &get } else { method };
-    let text = |text: &&str| (*text).to_owned();
-    let call = if segments.get(at).copied() == Some("files") {
-        match (method.as_str(), rest) {
-            ("POST", []) => FilesCall::Upload,
-            ("GET", []) => FilesCall::Files,
-            ("GET", [id]) => FilesCall::File(text(id)),
-            ("DELETE", [id]) => FilesCall::DeleteFile(text(id)),
-            ("GET", [id, "content"]) => FilesCall::Content(text(id)),
-            (_, []) => FilesCall::NotAllowed("GET, HEAD, POST"),
-            (_, [_]) => FilesCall::NotAllowed("DELETE, GET, HEAD"),
-            (_, [_, "content"]) => FilesCall::NotAllowed("GET, HEAD"),
-            _ => FilesCall::Unknown,
-        }
-    } else {
-        match (method.as_str(), rest) {
-            ("POST", []) => FilesCall::CreateContainer,
-            ("GET", []) => FilesCall::Containers,
-            ("GET", [id]) => FilesCall::Container(text(id)),
-            ("DELETE", [id]) => FilesCall::DeleteContainer(text(id)),
-            ("POST", [id, "files"]) => FilesCall::AddContainerFile(text(id)),
-            ("GET", [id, "files"]) => FilesCall::ContainerFiles(text(id)),
-            ("GET", [id, "files", file]) => FilesCall::ContainerFile(text(id), text(file)),
-            ("GET", [id, "files", file, "content"]) => FilesCall::ContainerFileContent(text(id), text(file)),
-            ("DELETE", [id, "files", file]) => FilesCall::DeleteContainerFile(text(id), text(file)),
-            (_, [] | [_, "files"]) => FilesCall::NotAllowed("GET, HEAD, POST"),
-            (_, [_] | [_, "files", _]) => FilesCall::NotAllowed("DELETE, GET, HEAD"),
-            (_, [_, "files", _, "content"]) => FilesCall::NotAllowed("GET, HEAD"),
-            _ => FilesCall::Unknown,
-        }
-    };
+    let word = segments.get(at).copied().unwrap_or_default();
+    let call = FilesCall::of(word, method.as_str(), rest).unwrap_or_else(|| {
+        let has = |method: &str| FilesCall::of(word, method, rest).is_some();
+        allowed_methods(has).map_or(FilesCall::Unknown, FilesCall::NotAllowed)
+    });
     Some((dialect, call))
+}
+
+impl FilesCall {
+    /// What a method does to what follows `files` or `containers`; `None`: the API does not have it.
+    fn of(word: &str, method: &str, rest: &[&str]) -> Option<Self> {
+        let text = |text: &&str| (*text).to_owned();
+        Some(match (word, method, rest) {
+            ("files", "POST", []) => Self::Upload,
+            ("files", "GET", []) => Self::Files,
+            ("files", "GET", [id]) => Self::File(text(id)),
+            ("files", "DELETE", [id]) => Self::DeleteFile(text(id)),
+            ("files", "GET", [id, "content"]) => Self::Content(text(id)),
+            ("containers", "POST", []) => Self::CreateContainer,
+            ("containers", "GET", []) => Self::Containers,
+            ("containers", "GET", [id]) => Self::Container(text(id)),
+            ("containers", "DELETE", [id]) => Self::DeleteContainer(text(id)),
+            ("containers", "POST", [id, "files"]) => Self::AddContainerFile(text(id)),
+            ("containers", "GET", [id, "files"]) => Self::ContainerFiles(text(id)),
+            ("containers", "GET", [id, "files", file]) => Self::ContainerFile {
+                container: text(id),
+                file: text(file),
+            },
+            ("containers", "GET", [id, "files", file, "content"]) => Self::ContainerFileContent {
+                container: text(id),
+                file: text(file),
+            },
+            ("containers", "DELETE", [id, "files", file]) => Self::DeleteContainerFile {
+                container: text(id),
+                file: text(file),
+            },
+            _ => return None,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -226,13 +232,19 @@ mod tests {
                 "GET",
                 "/v1/containers/cntr_knack_a/files/cfile_knack_b/content",
                 None,
-                Some(FilesCall::ContainerFileContent(one(), file())),
+                Some(FilesCall::ContainerFileContent {
+                    container: one(),
+                    file: file(),
+                }),
             ),
             (
                 "DELETE",
                 "/v1/containers/cntr_knack_a/files/cfile_knack_b",
                 None,
-                Some(FilesCall::DeleteContainerFile(one(), file())),
+                Some(FilesCall::DeleteContainerFile {
+                    container: one(),
+                    file: file(),
+                }),
             ),
         ] {
             assert_eq!(found(method, path, false), without, "{method} {path} without");
