@@ -272,8 +272,8 @@ fn far_too_many_requirements_of_scripts_cost_little() {
     );
     let pinned = |script: usize| block(&|number| format!("\"p{number}=={script}\""), 100);
     assert_eq!(stated_of((0..MAX_SCRIPTS).map(pinned).collect()).len(), MAX_FINDINGS);
-    // Far above what it takes; comparing all of them takes minutes.
-    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    // Far above the second or two that it takes on a quiet machine; comparing all of them takes minutes.
+    assert!(begun.elapsed().as_secs() < 90, "{:?}", begun.elapsed());
 }
 
 #[test]
