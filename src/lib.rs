@@ -25,6 +25,7 @@ pub mod hub;
 mod installer_index;
 #[cfg(target_os = "linux")]
 pub mod jobs;
+mod last_uses;
 pub mod lease;
 pub mod packages;
 pub mod registry;

@@ -52,7 +52,12 @@ impl Writer<'_> {
     where
         K: Resource<DynamicType = ()>,
     {
-        present(self.applied::<K>(target, status).await)
+        let mut applied = self.applied::<K>(target, status).await;
+        if matches!(&applied, Err(error) if error.code() == Some(409)) {
+            // Another write came between the apply and the correction of conditions.
+            applied = self.applied::<K>(target, status).await;
+        }
+        present(applied)
     }
 
     /// Sets members of a status that the manager applies no part of; what else it has written stays. `None` as for

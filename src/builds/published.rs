@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::admitted::rules;
 use crate::api_call::{CallError, call};
-use crate::environments::follow_one;
+use crate::environments::{PACKAGES_WAIT, follow_one};
 use crate::tasks::Tasks;
 
 /// The lines of the ConfigMap.
@@ -102,10 +102,16 @@ impl Published {
     pub(super) fn follow(&self, watches: &mut Tasks) {
         let (api, standing) = (self.statuses.api.clone(), Arc::clone(&self.statuses.standing));
         let take = move |found: Option<ConfigMap>| standing.set(found.map(|found| found.data.unwrap_or_default()));
-        watches.spawn("watch of the statuses", follow_one(api, CONFIG_MAP_PACKAGES, take));
+        watches.spawn(
+            "watch of the statuses",
+            follow_one(api, CONFIG_MAP_PACKAGES, PACKAGES_WAIT, take),
+        );
         let (api, standing) = (self.role.api.clone(), Arc::clone(&self.role.standing));
         let take = move |found: Option<Role>| standing.set(found.map(|found| found.rules.unwrap_or_default()));
-        watches.spawn("watch of the Role", follow_one(api, ROLE_ENVIRONMENTS, take));
+        watches.spawn(
+            "watch of the Role",
+            follow_one(api, ROLE_ENVIRONMENTS, PACKAGES_WAIT, take),
+        );
     }
 
     /// Follows what others change of them.

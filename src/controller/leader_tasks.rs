@@ -27,7 +27,7 @@ use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
 use super::sidecar_trust::SidecarTrust;
 use super::skill::ArchivePermits;
 use super::streams::{WatchedStore, config, drain, object_of};
-use super::{environments, object_counts, pace, runtime, scope_controllers, sidecars};
+use super::{environments, last_uses, object_counts, pace, runtime, scope_controllers, sidecars};
 use crate::certificates::{self, CertificateTask, Publication};
 use crate::sources::fetch::Fetcher;
 
@@ -60,6 +60,7 @@ pub(super) async fn reconcile(
         spawn(&mut tasks, environments::follow(Arc::clone(&context), listed));
     }
     report(&mut tasks, &context);
+    spawn(&mut tasks, last_uses::follow(Arc::clone(&context)));
     for watches in watch_scopes {
         scope_controllers::start(&mut tasks, &client, &context, watches, &stop);
     }

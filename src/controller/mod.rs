@@ -21,6 +21,7 @@ mod events;
 mod fixture;
 mod http;
 mod index;
+mod last_uses;
 mod leader_tasks;
 mod memory;
 mod metrics;
@@ -48,6 +49,7 @@ mod trust_bundle;
 mod undecodable;
 #[cfg(test)]
 mod upload_tests;
+mod use_events;
 mod webhook;
 
 pub use error::ControllerError;

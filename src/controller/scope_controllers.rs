@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt as _, future, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_vocabulary::{KIND_SKILL, LABEL_SKILL, LABEL_UPLOAD};
 use kube::core::PartialObjectMeta;
@@ -22,6 +22,7 @@ use super::settings::{RUNTIME_CONCURRENCY, SKILL_CONCURRENCY};
 use super::streams::{
     WatchedStore, config, drain, object_of, retried, scoped, slim_config_map, slim_runtime, slim_skill,
 };
+use super::use_events::LastEvents;
 use super::{runtime, skill};
 
 /// Starts the controllers of one namespace, or of all.
@@ -81,17 +82,23 @@ pub(super) fn start(
     tasks.spawn(drain(runtime_controller));
 }
 
-/// The events of skills, which keep the indexes and note what changed.
+/// The events of skills, which keep the indexes and note what changed. Those that are nothing but uses end here.
 fn skill_events(
     watch: WatchedStore<WatchedSkill>,
     api: Api<WatchedSkill>,
     indexes: SkillIndexes,
     changes: Arc<PendingChanges>,
 ) -> impl Stream<Item = Result<watcher::Event<WatchedSkill>, watcher::Error>> + Send + 'static {
-    watch.events(api, config(), slim_skill, move |event| {
+    let mut last_events = LastEvents::of(watch.store.clone());
+    let events = watch.events(api, config(), slim_skill, move |event| {
         indexes.by_word.see(event, words_of);
         indexes.by_namespace.see(event, ResourceExt::namespace);
         indexes.by_source.see(event, sources_of);
+    });
+    let others =
+        events.filter(move |event| future::ready(!event.as_ref().is_ok_and(|event| last_events.is_use(event))));
+    others.inspect(move |event| {
+        let Ok(event) = event else { return };
         match (object_of(event), event) {
             (Some(skill), _) => {
                 let (namespace, name) = (&skill.meta().namespace, &skill.meta().name);

@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn what_changes_nothing_that_is_served_is_no_change() {
         let mut kind = WatchedObjects::default();
-        let skill = |version: &str, ready: &str, revision: &str, label: &str| -> Skill {
+        let untrimmed = |version: &str, ready: &str, revision: &str, label: &str| -> Skill {
             let skill = serde_json::from_value(serde_json::json!({
                 "metadata": {"namespace": "n", "name": "s", "uid": "u", "resourceVersion": version, "labels": {"l": label}},
                 "spec": {"source": {}},
@@ -409,22 +409,28 @@ mod tests {
                     "artifact": {"revision": revision, "digest": "d", "size": 1, "fileCount": 1},
                 },
             }));
-            trim(skill.unwrap())
+            skill.unwrap()
         };
+        let skill = |version, ready, revision, label| trim(untrimmed(version, ready, revision, label));
         let changed = Some(Change::Skill(SkillRef {
             namespace: "n".to_owned(),
             name: "s".to_owned(),
         }));
+        let mut used = untrimmed("26", "False", "b", "y");
+        let time = serde_json::from_value("2026-01-01T00:00:00Z".into()).unwrap();
+        used.status.as_mut().unwrap().last_used_time = Some(time);
+        let used = trim(used);
         for (object, expected) in [
             (skill("1", "False", "a", "x"), &changed),
             (skill("22", "True", "a", "x"), &None),
             (skill("23", "True", "b", "x"), &changed),
             (skill("24", "True", "b", "y"), &changed),
             (skill("25", "False", "b", "y"), &None),
+            (used, &None),
         ] {
             assert_eq!(kind.apply(None, Event::Apply(object)), *expected);
         }
-        assert_eq!(kind.newest_version(), "25");
+        assert_eq!(kind.newest_version(), "26");
         let mut kind = WatchedObjects::default();
         let runtime_with = |warm: i64, ready: &str| -> SkillRuntime {
             serde_json::from_value(serde_json::json!({

@@ -27,6 +27,7 @@ mod identity;
 mod judged;
 pub mod metrics;
 mod peers;
+mod reported_uses;
 pub mod routes;
 pub mod runtime_line;
 pub mod served_revision;

@@ -23,6 +23,7 @@ use super::catalog_views::CatalogViews;
 use super::executors::Executors;
 use super::metrics::Metrics;
 use super::peers;
+use super::reported_uses::{ReportedUses, note_regularly};
 use super::routes::{HubState, router};
 use super::settings::HubSettings;
 use super::shared_values::{KeptSecrets, KeptStore};
@@ -113,6 +114,11 @@ impl Hub {
             "watch of replicas",
             peers::follow(client.clone(), settings.namespace.clone(), peers.clone()),
         );
+        let reported_uses = Arc::new(ReportedUses::default());
+        watches.spawn(
+            "notes of uses",
+            note_regularly(client.clone(), settings.namespace.clone(), Arc::clone(&reported_uses)),
+        );
         let kept = Arc::new(KeptStore::new(&memory, metrics.kept_evicted.clone()));
         watches.spawn(
             "removal of what expired",
@@ -149,6 +155,7 @@ impl Hub {
             artifacts,
             shared,
             metrics,
+            reported_uses,
             settings,
         };
         Self {

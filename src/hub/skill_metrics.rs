@@ -3,22 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use knack_hub_api::{LastRequests, UseLine};
+use knack_hub_api::{OTHER_SKILLS, SKILL_SERIES_MAX, SkillUseKind, UNUSED_SERIES_MAX, UseLine};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
-
-/// Most skills with series of their own, at all runtimes together: more than a cluster usefully has, and what Prometheus bears.
-const SKILLS_MAX: usize = 10_000;
-/// Skills that have series before their first use, at all runtimes together: of more, most are never used, and each is 5 lines of
-/// every scrape.
-const UNUSED_MAX: usize = 1_000;
-/// The label of skills beyond [`SKILLS_MAX`], and of those that a runtime does not serve.
-const OTHER: &str = "other";
-
-/// The uses of a skill, in the order of [`UseLine`]'s fields.
-const USES: [&str; 4] = ["carried", "loaded", "ran", "failed"];
 
 /// Labels of a use of a skill.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,7 +58,7 @@ impl SkillUses {
     pub fn serve(&self, runtime: &str, skills: impl IntoIterator<Item = String>) {
         let mut known = self.known();
         for skill in skills {
-            if known.len() >= UNUSED_MAX {
+            if known.len() >= UNUSED_SERIES_MAX {
                 return;
             }
             let labels = SkillLabels {
@@ -85,8 +74,9 @@ impl SkillUses {
 
     /// Creates the series of a skill, with 0.
     fn begin(&self, labels: &SkillLabels) {
-        for r#use in USES {
+        for kind in SkillUseKind::ALL {
             let SkillLabels { runtime, skill } = labels.clone();
+            let r#use = kind.as_str();
             drop(self.uses.get_or_create(&UseLabels { runtime, skill, r#use }));
         }
         drop(self.tokens.get_or_create(labels));
@@ -95,25 +85,23 @@ impl SkillUses {
     /// Counts what a gateway reports of a skill at a runtime; `None`: of one that the runtime does not serve.
     pub fn count(&self, runtime: &str, skill: Option<&str>, line: &UseLine) {
         let labels = self.labels(runtime, skill);
-        let last = &line.last;
-        let requests = [&last.carried, &last.loaded, &last.ran, &last.failed].map(|id| request(id));
-        let counts = [line.carried, line.loaded, line.ran, line.failed];
-        for ((name, count), request) in USES.into_iter().zip(counts).zip(&requests) {
+        for kind in SkillUseKind::ALL {
+            let count = line.count(kind);
             if count > 0 {
                 let labels = UseLabels {
                     runtime: labels.runtime.clone(),
                     skill: labels.skill.clone(),
-                    r#use: name,
+                    r#use: kind.as_str(),
                 };
                 let counter = self.uses.get_or_create(&labels);
-                counter.inc_by(count.into(), request.clone(), None);
+                counter.inc_by(count.into(), request(line, kind), None);
             }
         }
         if line.tokens > 0 {
-            // Texts are added by the two first uses.
-            let [carried, loaded, ..] = requests;
+            // Texts are added by these two uses.
+            let last = request(line, SkillUseKind::Loaded).or_else(|| request(line, SkillUseKind::Carried));
             let counter = self.tokens.get_or_create(&labels);
-            counter.inc_by(line.tokens.into(), loaded.or(carried), None);
+            counter.inc_by(line.tokens.into(), last, None);
         }
     }
 
@@ -123,12 +111,12 @@ impl SkillUses {
             skill: skill.to_owned(),
         };
         let Some(own) = skill.map(named) else {
-            return named(OTHER);
+            return named(OTHER_SKILLS);
         };
         let mut known = self.known();
         if !known.contains(&own) {
-            if known.len() >= SKILLS_MAX {
-                return named(OTHER);
+            if known.len() >= SKILL_SERIES_MAX {
+                return named(OTHER_SKILLS);
             }
             self.begin(&own);
             known.insert(own.clone());
@@ -141,16 +129,15 @@ impl SkillUses {
     }
 }
 
-/// The exemplar of a request; `None`: it is not known, or is not an id.
-fn request(id: &str) -> Option<RequestLabel> {
-    let id = LastRequests::label(id)?;
-    Some(RequestLabel {
-        request_id: id.to_owned(),
-    })
+/// The exemplar of a use; `None`: its request is not known, or is not an id.
+fn request(line: &UseLine, kind: SkillUseKind) -> Option<RequestLabel> {
+    let request_id = line.last(kind)?.to_owned();
+    Some(RequestLabel { request_id })
 }
 
 #[cfg(test)]
 mod tests {
+    use knack_hub_api::LastRequests;
     use prometheus_client::encoding::text::encode;
 
     use super::*;
@@ -167,7 +154,7 @@ mod tests {
         };
         uses.count("team/small", Some("team/pdf"), &used);
         uses.count("team/small", Some("team/pdf"), &used);
-        for number in 0..SKILLS_MAX {
+        for number in 0..SKILL_SERIES_MAX {
             uses.count("team/small", Some(&format!("n/{number}")), &used);
         }
         uses.count("team/small", None, &used);
@@ -184,7 +171,7 @@ mod tests {
         // Every use of a known skill has a series, so that the first one of its kind is an increase.
         let unused = r#"knack_hub_skill_uses_total{runtime="team/small",skill="team/pdf",use="carried"} 0"#;
         assert!(text.lines().any(|found| found == unused), "{unused}");
-        assert_eq!(text.matches("use=\"ran\"").count(), SKILLS_MAX + 1);
+        assert_eq!(text.matches("use=\"ran\"").count(), SKILL_SERIES_MAX + 1);
     }
 
     #[test]
@@ -227,8 +214,8 @@ mod tests {
         let series =
             |name: &str| format!(r#"knack_hub_skill_uses_total{{runtime="team/small",skill="team/pdf",use="{name}"}}"#);
         uses.serve("team/small", ["team/pdf".to_owned()]);
-        for name in USES {
-            let line = format!("{} 0", series(name));
+        for kind in SkillUseKind::ALL {
+            let line = format!("{} 0", series(kind.as_str()));
             assert!(rendered().lines().any(|found| found == line), "{line}");
         }
         let tokens = r#"knack_hub_skill_tokens_total{runtime="team/small",skill="team/pdf"} 0"#;
@@ -239,10 +226,10 @@ mod tests {
         };
         uses.count("team/small", Some("team/pdf"), &used);
         // Another gateway reads the catalog: nothing is set back, and there is a bound.
-        let many = (0..2 * UNUSED_MAX).map(|number| format!("n/{number}"));
+        let many = (0..2 * UNUSED_SERIES_MAX).map(|number| format!("n/{number}"));
         uses.serve("team/small", ["team/pdf".to_owned()].into_iter().chain(many));
         let line = format!("{} 1", series("failed"));
         assert!(rendered().lines().any(|found| found == line), "{line}");
-        assert_eq!(rendered().matches("use=\"ran\"").count(), UNUSED_MAX);
+        assert_eq!(rendered().matches("use=\"ran\"").count(), UNUSED_SERIES_MAX);
     }
 }

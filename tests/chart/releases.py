@@ -10,6 +10,14 @@ BODY = {"model": "knack-test", "messages": [{"role": "user", "content": "please 
 WRITTEN = "skills.knack.dev,configmaps,networkpolicies.networking.k8s.io"
 
 
+def version(item):
+    """What differs after a write. A Skill's own controller writes when it was used, up to a minute after the use."""
+    if item["kind"] != "Skill":
+        return item["metadata"]["resourceVersion"]
+    metadata = {key: value for key, value in item["metadata"].items() if key not in ("resourceVersion", "managedFields")}
+    return metadata, item["spec"], {key: value for key, value in item.get("status", {}).items() if key != "lastUsedTime"}
+
+
 class Side:
     """One release and its namespaces."""
 
@@ -40,8 +48,8 @@ class Side:
 
     def written(self):
         """Every object that a controller writes for it, as it stands."""
-        found = [item["metadata"] for namespace in (self.skills, self.sandboxes) for item in get(WRITTEN, "-n", namespace)["items"]]
-        return {(one["namespace"], one["name"], one["uid"]): one["resourceVersion"] for one in found if one["name"] != "kube-root-ca.crt"}
+        found = [item for namespace in (self.skills, self.sandboxes) for item in get(WRITTEN, "-n", namespace)["items"]]
+        return {tuple(item["metadata"][key] for key in ("namespace", "name", "uid")): version(item) for item in found if item["metadata"]["name"] != "kube-root-ca.crt"}
 
     def owner(self):
         return get("skillruntime", "-n", self.sandboxes, "default").get("status", {}).get("owner") or ""

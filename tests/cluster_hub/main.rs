@@ -28,6 +28,7 @@ mod gateway_replicas;
 mod gateway_tenants;
 mod idle;
 mod judged;
+mod last_used;
 mod limited;
 mod limits;
 mod many;

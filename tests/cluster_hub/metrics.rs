@@ -144,7 +144,7 @@ fn what_alerts_and_the_dashboard_ask_for_is_there() {
 }
 
 /// Posts a report of uses, again where the hub was too busy to take it: it has counted none of it then.
-async fn reported(client: &HubClient, path: &str, post: &UsesPost) -> Result<(), HubError> {
+pub(super) async fn reported(client: &HubClient, path: &str, post: &UsesPost) -> Result<(), HubError> {
     let begun = Instant::now();
     loop {
         match client.hub().post_report(path, post).await {

@@ -38,6 +38,7 @@ use super::skill_status::SkillStatus;
     ),
     printcolumn(name = "Mode", type_ = "string", json_path = ".status.activation"),
     printcolumn(name = "Version", type_ = "string", json_path = ".status.version"),
+    printcolumn(name = "Last-Used", type_ = "date", json_path = ".status.lastUsedTime"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Reason",

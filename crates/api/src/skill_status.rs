@@ -1,6 +1,6 @@
 //! `status` of a `Skill`, written by the controller only.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use knack_skill::config::ConfigParam;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -97,6 +97,10 @@ pub struct SkillStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub runtimes: Vec<RuntimeVerdict>,
+    /// When a gateway last reported that a request carried the skill, or that a model loaded or ran it. Moves only if it is more than 5
+    /// minutes old.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_time: Option<Time>,
 }
 
 /// An artifact in service.

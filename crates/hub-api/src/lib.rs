@@ -55,7 +55,10 @@ pub use refusal::{FailureLine, HubRefusal, RefusalCode};
 pub use shared_values::{
     KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptHello, KeptKey, KeptLine, KeptValue, ReadKeptKeyError, kept_path, read_keys,
 };
-pub use uses::{LastRequests, USES_MAX, USES_MAX_BYTES, UseLine, UsesPost};
+pub use uses::{
+    LastRequests, OTHER_SKILLS, SKILL_SERIES_MAX, SkillUseKind, UNUSED_SERIES_MAX, USES_MAX, USES_MAX_BYTES, UseLine,
+    UsesPost,
+};
 
 /// Version of this protocol: the first line of every stream and `GET /v1/version` carry it.
 ///

@@ -6,8 +6,43 @@ use serde::{Deserialize, Serialize};
 pub const USES_MAX: usize = 1_001;
 /// Most bytes of one report: [`USES_MAX`] lines with names as long as Kubernetes lets them be.
 pub const USES_MAX_BYTES: usize = 1 << 20;
+/// Most skills with series of their own, at one gateway and at the hub: more than a cluster usefully has, and what Prometheus bears,
+/// which keeps a series for every name that ever was.
+pub const SKILL_SERIES_MAX: usize = 10_000;
+/// Skills that have series before their first use: of more, most are never used, and each is 5 lines of every scrape.
+pub const UNUSED_SERIES_MAX: usize = 1_000;
+/// The label of skills beyond [`SKILL_SERIES_MAX`], and at the hub of those that a runtime does not serve.
+pub const OTHER_SKILLS: &str = "other";
 /// Longest id of a request in a report, bytes: a UUID has 36, and an exemplar of OpenMetrics is at most 128 characters.
 const REQUEST_MAX_BYTES: usize = 64;
+
+/// The use of a skill by a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SkillUseKind {
+    /// Its instructions were in the system text.
+    Carried,
+    /// The model read its instructions or one of its files.
+    Loaded,
+    /// Its code ran and succeeded.
+    Ran,
+    /// Its code ran and failed, or could not run.
+    Failed,
+}
+
+impl SkillUseKind {
+    /// Every use.
+    pub const ALL: [Self; 4] = [Self::Carried, Self::Loaded, Self::Ran, Self::Failed];
+
+    /// The word for it in metrics, which is also its member of [`UseLine`] and [`LastRequests`].
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Carried => "carried",
+            Self::Loaded => "loaded",
+            Self::Ran => "ran",
+            Self::Failed => "failed",
+        }
+    }
+}
 
 /// The body of `POST /v1/uses`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,40 +101,84 @@ impl LastRequests {
     }
 
     /// An id as a label: a gateway reports what it likes, and a label is kept with the metric.
-    pub fn label(id: &str) -> Option<&str> {
+    fn label(id: &str) -> Option<&str> {
         let fits = (1..=REQUEST_MAX_BYTES).contains(&id.len());
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         (fits && id.bytes().all(is_plain)).then_some(id)
     }
 
-    /// Takes the ids of later requests, where there are some.
-    fn follow(&mut self, later: &Self) {
-        for (own, later) in [
-            (&mut self.carried, &later.carried),
-            (&mut self.loaded, &later.loaded),
-            (&mut self.ran, &later.ran),
-            (&mut self.failed, &later.failed),
-        ] {
-            if !later.is_empty() {
-                own.clone_from(later);
-            }
+    /// The last request with this use; empty where there was none.
+    fn id(&self, kind: SkillUseKind) -> &str {
+        match kind {
+            SkillUseKind::Carried => &self.carried,
+            SkillUseKind::Loaded => &self.loaded,
+            SkillUseKind::Ran => &self.ran,
+            SkillUseKind::Failed => &self.failed,
+        }
+    }
+
+    fn id_mut(&mut self, kind: SkillUseKind) -> &mut String {
+        match kind {
+            SkillUseKind::Carried => &mut self.carried,
+            SkillUseKind::Loaded => &mut self.loaded,
+            SkillUseKind::Ran => &mut self.ran,
+            SkillUseKind::Failed => &mut self.failed,
         }
     }
 }
 
 impl UseLine {
-    /// Adds a later line of the same skill; a count stops at its type's largest value.
-    pub fn add(&mut self, other: &Self) {
-        for (count, more) in [
-            (&mut self.carried, other.carried),
-            (&mut self.loaded, other.loaded),
-            (&mut self.ran, other.ran),
-            (&mut self.failed, other.failed),
-            (&mut self.tokens, other.tokens),
-        ] {
-            *count = count.saturating_add(more);
+    /// One use by a request, which added `tokens`; of a skill that the line does not name yet.
+    pub fn one(kind: SkillUseKind, request_id: &str, tokens: u32) -> Self {
+        let mut line = Self {
+            tokens,
+            ..Self::default()
+        };
+        *line.count_mut(kind) = 1;
+        request_id.clone_into(line.last.id_mut(kind));
+        line
+    }
+
+    /// How often the skill was used so.
+    pub fn count(&self, kind: SkillUseKind) -> u32 {
+        match kind {
+            SkillUseKind::Carried => self.carried,
+            SkillUseKind::Loaded => self.loaded,
+            SkillUseKind::Ran => self.ran,
+            SkillUseKind::Failed => self.failed,
         }
-        self.last.follow(&other.last);
+    }
+
+    /// The request that used it so last, as a label; see [`LastRequests::label`].
+    pub fn last(&self, kind: SkillUseKind) -> Option<&str> {
+        LastRequests::label(self.last.id(kind))
+    }
+
+    /// Whether it has any use.
+    pub fn is_use(&self) -> bool {
+        SkillUseKind::ALL.into_iter().any(|kind| self.count(kind) > 0)
+    }
+
+    /// Adds a later line of the same skill; a count stops at its type's largest value.
+    pub fn add(&mut self, later: &Self) {
+        for kind in SkillUseKind::ALL {
+            let count = self.count_mut(kind);
+            *count = count.saturating_add(later.count(kind));
+            let id = later.last.id(kind);
+            if !id.is_empty() {
+                id.clone_into(self.last.id_mut(kind));
+            }
+        }
+        self.tokens = self.tokens.saturating_add(later.tokens);
+    }
+
+    fn count_mut(&mut self, kind: SkillUseKind) -> &mut u32 {
+        match kind {
+            SkillUseKind::Carried => &mut self.carried,
+            SkillUseKind::Loaded => &mut self.loaded,
+            SkillUseKind::Ran => &mut self.ran,
+            SkillUseKind::Failed => &mut self.failed,
+        }
     }
 }
 
@@ -138,6 +217,30 @@ mod tests {
             ..LastRequests::default()
         }));
         assert_eq!((first.last.carried.as_str(), first.last.ran.as_str()), ("r2", "r1"));
+    }
+
+    /// The words of metrics are those of reports.
+    #[test]
+    fn each_use_has_its_count_and_its_request_under_its_word() {
+        assert!(
+            !UseLine {
+                tokens: 7,
+                ..UseLine::default()
+            }
+            .is_use()
+        );
+        for kind in SkillUseKind::ALL {
+            let line = UseLine::one(kind, "r1", 7);
+            assert!(
+                line.is_use() && line.count(kind) == 1 && line.last(kind) == Some("r1"),
+                "{line:?}"
+            );
+            let counted = SkillUseKind::ALL.into_iter().filter(|other| line.count(*other) > 0);
+            assert_eq!(counted.collect::<Vec<_>>(), [kind]);
+            let written = serde_json::to_value(&line).unwrap();
+            assert_eq!((&written[kind.as_str()], &written["tokens"]), (&json!(1), &json!(7)));
+            assert_eq!(written["last"], json!({(kind.as_str()): "r1"}));
+        }
     }
 
     #[test]

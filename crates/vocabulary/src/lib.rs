@@ -30,7 +30,8 @@ pub const KEY_PREFIX: &str = "knack.dev/";
 
 /// Field manager of the controller's server-side applies.
 pub const FIELD_MANAGER: &str = "knack";
-/// Field manager of the hub: `warmPool`, `isolation`, `owner` and condition `Isolated` of a SkillRuntime's status.
+/// Field manager of the hub: `warmPool`, `isolation`, `owner` and condition `Isolated` of a SkillRuntime's status, and the data of
+/// [`CONFIG_MAP_SKILL_USES`].
 pub const FIELD_MANAGER_HUB: &str = "knack-hub";
 /// Audience of the projected ServiceAccount tokens that callers of the hub show.
 pub const TOKEN_AUDIENCE: &str = "knack";
@@ -56,6 +57,8 @@ pub const CONFIG_MAP_REGISTRY_CA: &str = "knack-registry-ca";
 pub const CONFIG_MAP_CA: &str = "knack-ca";
 /// ConfigMap with what is known of environments of packages, in the release namespace; `knack packages serve` writes it.
 pub const CONFIG_MAP_PACKAGES: &str = "knack-packages";
+/// ConfigMap with the last uses of skills, in the release namespace; the chart makes it, and the hub writes its data for the controller.
+pub const CONFIG_MAP_SKILL_USES: &str = "knack-skill-uses";
 /// Role of the release namespace that lets the hub `use` the environments of packages that were built; `knack packages serve`
 /// writes its rules, and the admission policy `sandbox-environments` asks the API server's authorizer.
 pub const ROLE_ENVIRONMENTS: &str = "knack-environments";

@@ -54,7 +54,11 @@ impl Outline {
                 spec,
                 status: None,
             },
-            before: status.clone().unwrap_or_default(),
+            // Uses are no result of a reconcile: what is compared and written is without them.
+            before: SkillStatus {
+                last_used_time: None,
+                ..status.clone().unwrap_or_default()
+            },
         }
     }
 
@@ -78,7 +82,7 @@ impl Outline {
         self.skill.metadata.uid.as_deref().unwrap_or_default()
     }
 
-    /// The status that it had before this reconcile.
+    /// The status that it had before this reconcile, but for `lastUsedTime`.
     pub(super) fn before(&self) -> &SkillStatus {
         &self.before
     }

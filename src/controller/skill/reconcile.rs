@@ -52,8 +52,14 @@ pub(in super::super) async fn reconcile(
             }
             done
         }
-        // All of it is the controller's.
-        Err(invalid) => undecodable::report(&context, &*watched, invalid, |status: SkillStatus| status).await,
+        // All of it is the controller's, and all but uses is applied.
+        Err(invalid) => {
+            let own = |status: SkillStatus| SkillStatus {
+                last_used_time: None,
+                ..status
+            };
+            undecodable::report(&context, &*watched, invalid, own).await
+        }
     };
     let outcome = result.as_ref().map_or(ReconcileOutcome::Error, |done| done.outcome);
     context.metrics.reconciled(KIND_SKILL, outcome, started.elapsed());

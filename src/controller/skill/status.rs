@@ -82,6 +82,8 @@ pub(super) fn content(validated: &ValidatedSkill, config_maps: Vec<ConfigMapStat
         conditions: Vec::new(),
         earlier: Vec::new(),
         runtimes: Vec::new(),
+        // Written by `last_uses` alone.
+        last_used_time: None,
     }
 }
 
@@ -168,6 +170,7 @@ pub(super) fn status(
         packages,
         earlier: _,
         runtimes: _,
+        last_used_time: _,
     } = content.unwrap_or_else(|| before.clone());
     SkillStatus {
         observed_generation: Some(generation),
@@ -187,6 +190,8 @@ pub(super) fn status(
         packages,
         earlier: verdicts.earlier.clone(),
         runtimes: verdicts.listed.clone(),
+        // Written by `last_uses` alone.
+        last_used_time: None,
     }
 }
 

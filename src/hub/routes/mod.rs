@@ -29,6 +29,7 @@ use super::body::Bodies;
 use super::catalog_views::CatalogViews;
 use super::executors::Executors;
 use super::metrics::Metrics;
+use super::reported_uses::ReportedUses;
 use super::settings::HubSettings;
 use super::shared_values::{KeptSecrets, KeptStore};
 use super::start::Start;
@@ -64,6 +65,8 @@ pub struct HubState {
     pub shared: Arc<Shared>,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// When skills were used last.
+    pub reported_uses: Arc<ReportedUses>,
     /// Settings.
     pub settings: Arc<HubSettings>,
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/uses`: gateways say how often skills were used; the hub's metrics have the sums.
+//! `POST /v1/uses`: gateways say how often skills were used. The hub's metrics have the sums, and Skills the time of the last use.
 
 use std::sync::Arc;
 
@@ -11,8 +11,10 @@ use knack_skill::model::SkillRef;
 
 use super::{HubState, RefusalResponse, RuntimeQuery, granted};
 use crate::hub::auth::ServiceAccountCaller;
+use crate::last_uses;
 
-/// The route. Skills that the runtime does not serve are counted together, so that no caller can make up names.
+/// The route. Skills that the runtime does not serve are counted together and get no time, so that no caller can make up names or
+/// tell uses of others' skills.
 pub(super) async fn count(
     State(state): State<Arc<HubState>>,
     Extension(caller): Extension<ServiceAccountCaller>,
@@ -34,13 +36,14 @@ pub(super) async fn count(
         let text = format!("a report of uses may have at most {USES_MAX} lines");
         return Err(refused(HubRefusal::new(RefusalCode::Invalid, text)));
     }
-    let runtime = granted.name.to_string();
+    let (runtime, now) = (granted.name.to_string(), last_uses::now());
     for line in &post.uses {
-        let is_served = skill_of(&line.skill).is_some_and(|skill| state.views.serves(&granted.name, None, &skill));
-        state
-            .metrics
-            .skill_uses
-            .count(&runtime, is_served.then_some(&*line.skill), line);
+        let served = skill_of(&line.skill).filter(|skill| state.views.serves(&granted.name, None, skill));
+        let name = served.is_some().then_some(&*line.skill);
+        state.metrics.skill_uses.count(&runtime, name, line);
+        if let Some(skill) = served.filter(|_| line.is_use()) {
+            state.reported_uses.remember(skill, now);
+        }
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -115,6 +115,11 @@ name; one by server-side apply can, since it carries the name.
   resources: [configmaps]
   resourceNames: [knack-hub-ca{{ if .Values.registry.enabled }}, knack-registry-ca{{ end }}]
   verbs: [get, create, patch]
+# When skills were used last, as the hub notes it.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [knack-skill-uses]
+  verbs: [get, list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
@@ -165,6 +170,11 @@ name; one by server-side apply can, since it carries the name.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch]
+# When skills were used last, for the controller. The chart makes the object.
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [knack-skill-uses]
+  verbs: [get, patch]
 {{- if .Values.packages.repository }}
 # What builders say of environments of packages.
 - apiGroups: [""]

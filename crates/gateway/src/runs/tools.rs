@@ -13,6 +13,7 @@ use knack_execution::{
     ExecutionError, ExecutionId, ExecutionRequest, ExecutionResult, ExecutionStatus, Executor, Exit, Limits, Program,
     SkillMount, WorkingDirectory,
 };
+use knack_hub_api::SkillUseKind;
 use knack_skill::call::{self, CallContext, Cwd, Decision, Outcome, RunSpec};
 use knack_skill::catalog::ConfigValues;
 use knack_skill::config::entries_for;
@@ -36,7 +37,7 @@ use crate::http_server::budget::RequestMemory;
 use crate::model_calls::turn_store::KeyedHash;
 use crate::telemetry::execution_note::CallId;
 use crate::telemetry::log::RequestLog;
-use crate::telemetry::skill_metrics::{SkillUse, Use};
+use crate::telemetry::skill_metrics::SkillUse;
 use crate::telemetry::trace::CallTrace;
 
 /// The note for the person at the console; the result names each file with the reason.
@@ -97,7 +98,7 @@ impl ToolRunner {
                     let mut state = self.lock();
                     state.uses.push(SkillUse {
                         skill: record.skill.clone(),
-                        what: Use::Loaded,
+                        what: SkillUseKind::Loaded,
                         tokens: knack_skill::texts::tokens(text.len()),
                         call: Some(CallId::of(&call)),
                     });

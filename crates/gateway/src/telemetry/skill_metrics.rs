@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use knack_hub_api::UseLine;
+use knack_hub_api::{OTHER_SKILLS, SKILL_SERIES_MAX, SkillUseKind, UNUSED_SERIES_MAX, UseLine};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::exemplar::CounterWithExemplar;
 use prometheus_client::metrics::family::Family;
@@ -12,47 +12,13 @@ use prometheus_client::registry::Registry;
 
 use super::execution_note::CallId;
 
-/// Most skills with series before their first use, which is more than a runtime usefully lists.
-const UNUSED_MAX: usize = 1_000;
-/// Most skills with series of their own, as at the hub; what is beyond is counted as `other`, since Prometheus keeps a series for
-/// every name that ever was.
-const SKILLS_MAX: usize = 10_000;
-/// The label of skills beyond [`SKILLS_MAX`].
-const OTHER: &str = "other";
-
-/// The use of a skill by a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
-    /// Its instructions were in the system text.
-    Carried,
-    /// The model read its instructions or one of its files.
-    Loaded,
-    /// Its code ran and succeeded.
-    Ran,
-    /// Its code ran and failed, or could not run.
-    Failed,
-}
-
-impl Use {
-    const ALL: [Self; 4] = [Self::Carried, Self::Loaded, Self::Ran, Self::Failed];
-
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Carried => "carried",
-            Self::Loaded => "loaded",
-            Self::Ran => "ran",
-            Self::Failed => "failed",
-        }
-    }
-}
-
 /// One use of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillUse {
     /// `namespace/name`.
     pub skill: String,
     /// The use.
-    pub what: Use,
+    pub what: SkillUseKind,
     /// Estimated tokens (bytes / 4) that its text added.
     pub(crate) tokens: usize,
     /// The call that did it, if one did.
@@ -104,7 +70,7 @@ impl SkillMetrics {
     pub(crate) fn serve(&self, skills: impl IntoIterator<Item = String>) {
         let mut known = self.known();
         for skill in skills {
-            if known.len() >= UNUSED_MAX {
+            if known.len() >= UNUSED_SERIES_MAX {
                 return;
             }
             if let Entry::Vacant(new) = known.entry(skill) {
@@ -116,7 +82,7 @@ impl SkillMetrics {
 
     /// Creates the series of a skill, with 0.
     fn begin(&self, skill: &str) {
-        for what in Use::ALL {
+        for what in SkillUseKind::ALL {
             let (skill, r#use) = (skill.to_owned(), what.as_str());
             drop(self.uses.get_or_create(&UseLabels { skill, r#use }));
         }
@@ -147,26 +113,16 @@ impl SkillMetrics {
     }
 
     /// Notes a use for the next report, and returns the skill's label.
-    fn note(&self, request_id: &str, skill: &str, what: Use, tokens: usize) -> String {
+    fn note(&self, request_id: &str, skill: &str, what: SkillUseKind, tokens: usize) -> String {
         let mut known = self.known();
-        let is_one_more = !known.contains_key(skill) && known.len() >= SKILLS_MAX;
-        let skill = if is_one_more { OTHER } else { skill };
+        let is_one_more = !known.contains_key(skill) && known.len() >= SKILL_SERIES_MAX;
+        let skill = if is_one_more { OTHER_SKILLS } else { skill };
         let line = known.entry(skill.to_owned()).or_insert_with(|| {
             self.begin(skill);
             UseLine::default()
         });
-        let mut used = UseLine {
-            tokens: u32::try_from(tokens).unwrap_or(u32::MAX),
-            ..UseLine::default()
-        };
-        let (count, request) = match what {
-            Use::Carried => (&mut used.carried, &mut used.last.carried),
-            Use::Loaded => (&mut used.loaded, &mut used.last.loaded),
-            Use::Ran => (&mut used.ran, &mut used.last.ran),
-            Use::Failed => (&mut used.failed, &mut used.last.failed),
-        };
-        (*count, *request) = (1, request_id.to_owned());
-        line.add(&used);
+        let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        line.add(&UseLine::one(what, request_id, tokens));
         skill.to_owned()
     }
 
@@ -206,7 +162,7 @@ mod tests {
 
     use super::*;
 
-    fn used(skill: &str, what: Use, tokens: usize) -> SkillUse {
+    fn used(skill: &str, what: SkillUseKind, tokens: usize) -> SkillUse {
         SkillUse {
             skill: skill.to_owned(),
             what,
@@ -229,12 +185,18 @@ mod tests {
         metrics.count(
             "r1",
             &[
-                used("team/pdf", Use::Carried, 40),
-                used("team/pdf", Use::Loaded, 2),
-                used("team/pdf", Use::Ran, 0),
+                used("team/pdf", SkillUseKind::Carried, 40),
+                used("team/pdf", SkillUseKind::Loaded, 2),
+                used("team/pdf", SkillUseKind::Ran, 0),
             ],
         );
-        metrics.count("r2", &[used("team/pdf", Use::Ran, 0), used("team/csv", Use::Failed, 0)]);
+        metrics.count(
+            "r2",
+            &[
+                used("team/pdf", SkillUseKind::Ran, 0),
+                used("team/csv", SkillUseKind::Failed, 0),
+            ],
+        );
         let text = text(&metrics);
         for line in [
             r#"knack_gateway_skill_uses_total{skill="team/pdf",use="carried"} 1 # {request_id="r1"} 1"#,
@@ -264,32 +226,32 @@ mod tests {
             "{before}"
         );
         assert!(metrics.take_unreported().is_empty(), "nothing was used");
-        metrics.count("r1", &[used("team/pdf", Use::Failed, 0)]);
+        metrics.count("r1", &[used("team/pdf", SkillUseKind::Failed, 0)]);
         // The catalog changes: nothing is set back.
         metrics.serve(
-            (0..2 * UNUSED_MAX)
+            (0..2 * UNUSED_SERIES_MAX)
                 .map(|number| format!("n/{number}"))
                 .chain(["team/pdf".to_owned()]),
         );
         let after = text(&metrics);
         assert!(there(&series(1)[3], &after) && there(&series(0)[2], &after), "{after}");
-        assert_eq!(after.matches("uses_total{").count(), 4 * UNUSED_MAX);
+        assert_eq!(after.matches("uses_total{").count(), 4 * UNUSED_SERIES_MAX);
         // One beyond has them from its first use on.
-        let last = format!("n/{}", 2 * UNUSED_MAX);
-        metrics.count("r1", &[used(&last, Use::Loaded, 0)]);
+        let last = format!("n/{}", 2 * UNUSED_SERIES_MAX);
+        metrics.count("r1", &[used(&last, SkillUseKind::Loaded, 0)]);
         assert!(text(&metrics).contains(&format!(r#"skill="{last}",use="loaded"}} 1 "#)));
     }
 
     #[test]
     fn names_without_end_make_no_series_without_end() {
         let metrics = SkillMetrics::default();
-        for number in 0..2 * SKILLS_MAX {
-            metrics.count("r", &[used(&format!("n/{number}"), Use::Loaded, 1)]);
+        for number in 0..2 * SKILL_SERIES_MAX {
+            metrics.count("r", &[used(&format!("n/{number}"), SkillUseKind::Loaded, 1)]);
         }
-        metrics.count("r", &[used("n/0", Use::Loaded, 1)]);
+        metrics.count("r", &[used("n/0", SkillUseKind::Loaded, 1)]);
         let text = text(&metrics);
-        assert_eq!(text.matches("uses_total{").count(), 4 * (SKILLS_MAX + 1));
-        let other = format!(r#"skill="other",use="loaded"}} {SKILLS_MAX} "#);
+        assert_eq!(text.matches("uses_total{").count(), 4 * (SKILL_SERIES_MAX + 1));
+        let other = format!(r#"skill="other",use="loaded"}} {SKILL_SERIES_MAX} "#);
         assert!(text.contains(&other), "{other}");
         assert!(text.contains(r#"skill="n/0",use="loaded"} 2 "#));
     }
@@ -299,7 +261,10 @@ mod tests {
         let metrics = SkillMetrics::default();
         metrics.count(
             "r1",
-            &[used("team/pdf", Use::Carried, 40), used("team/pdf", Use::Ran, 0)],
+            &[
+                used("team/pdf", SkillUseKind::Carried, 40),
+                used("team/pdf", SkillUseKind::Ran, 0),
+            ],
         );
         let first = metrics.take_unreported();
         let last = |ran: &str| LastRequests {
@@ -318,7 +283,7 @@ mod tests {
         assert_eq!(first, std::slice::from_ref(&expected));
         assert!(metrics.take_unreported().is_empty());
         metrics.give_back(&first);
-        metrics.count("r2", &[used("team/pdf", Use::Ran, 0)]);
+        metrics.count("r2", &[used("team/pdf", SkillUseKind::Ran, 0)]);
         let again = UseLine {
             ran: 2,
             last: last("r2"),

@@ -115,11 +115,11 @@ fn may_have_counted(error: &HubError) -> bool {
 mod tests {
     use std::cell::RefCell;
 
-    use knack_hub_api::HubRefusal;
+    use knack_hub_api::{HubRefusal, SkillUseKind};
     use tokio::time::Instant;
 
     use super::*;
-    use crate::telemetry::skill_metrics::{SkillUse, Use};
+    use crate::telemetry::skill_metrics::SkillUse;
 
     #[tokio::test(start_paused = true)]
     async fn hub_that_takes_no_reports_is_asked_seldom_and_gets_all_once_it_does() {
@@ -141,7 +141,7 @@ mod tests {
                 tokio::time::sleep_until(begun + Duration::from_secs(seconds)).await;
                 let ran = SkillUse {
                     skill: "team/pdf".to_owned(),
-                    what: Use::Ran,
+                    what: SkillUseKind::Ran,
                     tokens: 0,
                     call: None,
                 };

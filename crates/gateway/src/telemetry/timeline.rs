@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use knack_hub_api::SkillUseKind;
 use knack_wire::ToolCall;
 use serde::{Deserialize, Serialize};
 
 use super::execution_note::{CallId, ExecutionNote};
-use super::skill_metrics::{SkillUse, Use};
+use super::skill_metrics::SkillUse;
 
 /// Steps of one request that are kept: more than most requests have, since a turn may have 32 calls and a runtime sets the
 /// number of rounds. Those after them are counted.
@@ -189,7 +190,7 @@ impl Timeline {
 
     /// The request is over: all steps, and how many were left out.
     pub(crate) fn finish(mut self, uses: &[SkillUse], runs: &[ExecutionNote], at: Duration) -> (Vec<Step>, usize) {
-        for used in uses.iter().filter(|used| used.what == Use::Loaded) {
+        for used in uses.iter().filter(|used| used.what == SkillUseKind::Loaded) {
             if let Some(Step::Call { skill, .. }) = used.call.and_then(|call| self.of(call)) {
                 *skill = Some(used.skill.clone());
             }

@@ -36,7 +36,7 @@ fn note(call: CallId, status: &'static str) -> ExecutionNote {
 fn loaded(call: CallId) -> SkillUse {
     SkillUse {
         skill: "team/pdf".to_owned(),
-        what: Use::Loaded,
+        what: SkillUseKind::Loaded,
         tokens: 9,
         call: Some(call),
     }

@@ -1,5 +1,6 @@
 //! The log of a request, as far as its plan decides it.
 
+use knack_hub_api::SkillUseKind;
 use knack_skill::plan::{ActivationCause, Active, Plan};
 use knack_wire::{Format, RequestFields};
 
@@ -7,7 +8,7 @@ use crate::catalog::Snapshot;
 use crate::runs::skill_runs::RunOrigin;
 use crate::telemetry::log::RequestLog;
 use crate::telemetry::request_report::cut_copy;
-use crate::telemetry::skill_metrics::{SkillUse, Use};
+use crate::telemetry::skill_metrics::SkillUse;
 
 /// The log of a request that begins now; `run`: it is the request of a run of a skill.
 pub(super) fn new_log(format: Format, request_id: String, run: Option<&RunOrigin>) -> RequestLog {
@@ -48,7 +49,7 @@ pub(super) fn describe(log: &mut RequestLog, fields: &RequestFields, plan: &Plan
 fn carried(active: &Active) -> SkillUse {
     SkillUse {
         skill: format!("{}/{}", active.skill.id.namespace, active.skill.id.name),
-        what: Use::Carried,
+        what: SkillUseKind::Carried,
         tokens: knack_skill::texts::tokens(active.skill.body.len()),
         call: None,
     }

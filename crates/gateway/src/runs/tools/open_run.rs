@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use knack_execution::{ExecutionError, ExecutionId, ExecutionResult, ExecutionStatus, StartKind};
+use knack_hub_api::SkillUseKind;
 use knack_skill::call::RunSpec;
 use knack_wire::ToolCall;
 use tokio::time::Instant;
@@ -10,7 +11,7 @@ use tokio::time::Instant;
 use super::convert::ran;
 use super::loop_state::{LoopState, lock};
 use crate::telemetry::execution_note::{CallId, ExecutionNote};
-use crate::telemetry::skill_metrics::{SkillUse, Use};
+use crate::telemetry::skill_metrics::SkillUse;
 use crate::telemetry::trace::CallTrace;
 
 /// A run that is out. Dropped without a result, because its client left or its request reached the deadline, it is noted as
@@ -83,7 +84,11 @@ impl<'a> OpenRun<'a> {
             let is_success = note.status == ExecutionStatus::Success.as_str();
             state.uses.push(SkillUse {
                 skill,
-                what: if is_success { Use::Ran } else { Use::Failed },
+                what: if is_success {
+                    SkillUseKind::Ran
+                } else {
+                    SkillUseKind::Failed
+                },
                 tokens: 0,
                 call: Some(self.call),
             });
