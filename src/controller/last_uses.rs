@@ -39,13 +39,25 @@ pub(super) async fn follow(context: Arc<Context>) {
     tokio::join!(following, write_all(&context, news));
 }
 
+/// What a Skill shows.
+#[derive(Debug, Clone, Copy)]
+struct Shown {
+    created: Option<Timestamp>,
+    used: Option<Timestamp>,
+}
+
 async fn write_all(context: &Context, mut news: watch::Receiver<Arc<LastUses>>) {
     context.cluster_state.ready().await;
+    // What this process has written counts as shown: its event comes later, and with a definition of an earlier release never.
+    let mut written = LastUses::new();
     loop {
         let noted = Arc::clone(&news.borrow_and_update());
-        let due = due(&noted, |skill| shown(context, skill), now());
+        written.retain(|skill, _| noted.contains_key(skill));
+        let due = due(&noted, |skill| shown(context, &written, skill), now());
         for (skill, used) in due.iter().take(WRITES_MAX) {
-            write(context, skill, *used).await;
+            if write(context, skill, *used).await {
+                written.insert(skill.clone(), *used);
+            }
             tokio::time::sleep(PAUSE).await;
         }
         if due.len() <= WRITES_MAX {
@@ -55,48 +67,55 @@ async fn write_all(context: &Context, mut news: watch::Receiver<Arc<LastUses>>) 
     }
 }
 
-/// The time that a Skill shows. `None`: there is no such Skill that can be read.
-fn shown(context: &Context, skill: &SkillRef) -> Option<Option<Timestamp>> {
+/// What a Skill shows, or will show. `None`: there is no such Skill that can be read.
+fn shown(context: &Context, written: &LastUses, skill: &SkillRef) -> Option<Shown> {
     let found = context.cluster_state.skill(&skill.namespace, &skill.name)?;
-    let status = decoded(&found)?.status.as_ref();
-    Some(status.and_then(|status| Some(status.last_used_time.as_ref()?.0)))
+    let object = decoded(&found)?;
+    let created = object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let status = object.status.as_ref();
+    let used = status.and_then(|status| Some(status.last_used_time.as_ref()?.0));
+    let own = written.get(skill).copied().filter(|own| Some(*own) >= created);
+    Some(Shown {
+        created,
+        used: used.max(own),
+    })
 }
 
 /// The skills whose time is written now, and the times: first those that show none, then those that are behind the most.
-fn due(
-    noted: &LastUses,
-    shown: impl Fn(&SkillRef) -> Option<Option<Timestamp>>,
-    now: Timestamp,
-) -> Vec<(SkillRef, Timestamp)> {
+fn due(noted: &LastUses, shown: impl Fn(&SkillRef) -> Option<Shown>, now: Timestamp) -> Vec<(SkillRef, Timestamp)> {
     let due = noted.iter().filter_map(|(skill, used)| {
-        let before = shown(skill)?;
-        // A date that is ahead is none to kubectl.
-        let is_due = !is_ahead(*used, now) && moves(before, *used, now);
-        is_due.then_some((before, skill, (*used).min(now)))
+        let shown = shown(skill)?;
+        // A use that is older than the Skill was one of a namesake.
+        let is_own = shown.created.is_none_or(|created| !is_ahead(created, *used));
+        let is_due = is_own && !is_ahead(*used, now) && moves(shown.used, *used, now);
+        // Of a date that is ahead kubectl says that it is invalid.
+        is_due.then_some((shown.used, skill, (*used).min(now)))
     });
     let mut due: Vec<_> = due.collect();
     due.sort_by_key(|(before, ..)| *before);
     due.into_iter().map(|(_, skill, used)| (skill.clone(), used)).collect()
 }
 
-async fn write(context: &Context, skill: &SkillRef, used: Timestamp) {
+/// Writes a time. Returns whether it was written.
+async fn write(context: &Context, skill: &SkillRef, used: Timestamp) -> bool {
     let Some(found) = context.cluster_state.skill(&skill.namespace, &skill.name) else {
-        return;
+        return false;
     };
     let target = Target {
         namespace: &skill.namespace,
         name: &skill.name,
         uid: found.meta().uid.as_deref(),
     };
-    match context
-        .status()
-        .merge::<Skill>(&target, &json!({"lastUsedTime": Time(used)}))
-        .await
-    {
-        Ok(Some(_)) => context.metrics.wrote("SkillLastUsed"),
-        Ok(None) => {}
+    let status = json!({"lastUsedTime": Time(used)});
+    match context.status().merge::<Skill>(&target, &status).await {
+        Ok(Some(_)) => {
+            context.metrics.wrote("SkillLastUsed");
+            true
+        }
+        Ok(None) => false,
         Err(error) => {
             debug!(skill = skill.name, namespace = skill.namespace, %error, "the time of the last use could not be written");
+            false
         }
     }
 }
@@ -127,7 +146,8 @@ mod tests {
     fn times_are_written_that_are_5_minutes_later_and_first_for_those_that_wait_longest() {
         let now = 10_000;
         let skills = [
-            // Name, what it shows, what was noted, and what is written.
+            // Name, what it shows, what was noted, and what is written. "anew" was created 61 s after the use of a namesake.
+            ("anew", Some(None), now - 100, None),
             ("behind", Some(Some(now - 600)), now - 10, Some(now - 10)),
             ("current", Some(Some(now - 299)), now, None),
             ("far-ahead", Some(None), now + 61, None),
@@ -138,9 +158,15 @@ mod tests {
         ];
         let noted = skills.iter().map(|(name, _, used, _)| (skill(name), at(*used)));
         let noted: LastUses = noted.collect();
-        let shown: BTreeMap<SkillRef, Option<Timestamp>> = skills
+        let shown: BTreeMap<SkillRef, Shown> = skills
             .iter()
-            .filter_map(|(name, shown, ..)| Some((skill(name), (*shown)?.map(at))))
+            .filter_map(|(name, used, ..)| {
+                let shown = Shown {
+                    created: (*name == "anew").then(|| at(now - 39)),
+                    used: (*used)?.map(at),
+                };
+                Some((skill(name), shown))
+            })
             .collect();
         let written = due(&noted, |skill| shown.get(skill).copied(), at(now));
         let expected = skills
@@ -152,7 +178,6 @@ mod tests {
         assert_eq!(order, ["new", "behind", "skewed"]);
     }
 
-    /// What the controller sends for the status of Skill `draw`, with the content type of a merge or of an apply.
     #[tokio::test]
     async fn a_noted_use_is_written_into_the_status_and_no_other_write_names_it() {
         let (before, used) = (

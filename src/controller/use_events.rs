@@ -18,7 +18,7 @@ pub(super) struct LastEvents {
 }
 
 impl LastEvents {
-    /// Of a store that is empty yet.
+    /// No events were seen yet, and the store is empty.
     pub(super) fn of(store: Store<WatchedSkill>) -> Self {
         Self {
             store,
