@@ -143,7 +143,7 @@ pub(super) async fn request(
             }
         }
         None => ExecutionRequest {
-            skill: Some(format!("{}/{}", skill.id.namespace, skill.id.name)),
+            skill: Some(skill.id.to_string()),
             mounts: vec![mount],
             ..ExecutionRequest::new(id, CALLER, command(args, skill)?)
         },

@@ -52,9 +52,8 @@ pub async fn validate(args: ValidateArgs) -> anyhow::Result<ExitCode> {
         .filter_map(|(index, first)| {
             let skill = found.skills.get(index)?;
             let text = format!(
-                "skill {}/{} is already defined in {}; rename one",
-                skill.id.namespace,
-                skill.id.name,
+                "skill {} is already defined in {}; rename one",
+                skill.id,
                 place_of_first(first, skill)
             );
             Some((index, SourceReport::error(skill.origin.clone(), text)))
@@ -141,7 +140,7 @@ fn judge(source: &SkillSource, profile: Profile, config: &[SkillConfig]) -> Skil
         .and_then(|skill| secret_in_plain_text(skill, config));
     SkillReport {
         config: config.into_iter().collect(),
-        name: format!("{}/{}", source.id.namespace, source.id.name),
+        name: source.id.to_string(),
         origin: source.origin.clone(),
         valid: loaded.skill.is_some()
             && !loaded.problems.iter().any(Problem::is_error)

@@ -50,9 +50,8 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     for (place, source) in found.skills.iter().enumerate() {
         if let Some(first) = again.get(&place) {
             let text = format!(
-                "skill {}/{} is already defined in {}; this one is left out; rename one",
-                source.id.namespace,
-                source.id.name,
+                "skill {} is already defined in {}; this one is left out; rename one",
+                source.id,
                 place_of_first(first, source)
             );
             reports.push(SourceReport::error(source.origin.clone(), text));

@@ -158,7 +158,7 @@ impl DiscoveredSources {
     fn without_archived(mut self) -> Self {
         for (origin, manifest, _) in std::mem::take(&mut self.archived) {
             let text = "spec.source.archive: needs a cluster; name the archive itself, or its folder";
-            self.fail(origin, format!("Skill {}: {text}", shown(&manifest)));
+            self.fail(origin, format!("Skill {}: {text}", SkillRef::from(&manifest.metadata)));
         }
         self
     }
@@ -346,18 +346,15 @@ impl DiscoveredSources {
     }
 
     fn skill_manifest(&mut self, origin: &str, manifest: &SkillManifest, maps: &ConfigMaps<'_>) {
-        let name = shown(manifest);
+        let id = SkillRef::from(&manifest.metadata);
         for text in cluster_only(manifest) {
             self.reports
-                .push(SourceReport::warning(origin, format!("Skill {name}: {text}")));
+                .push(SourceReport::warning(origin, format!("Skill {id}: {text}")));
         }
         if let Some(sandbox) = &manifest.spec.sandbox {
             self.sandboxes.push(AskedSandbox {
                 origin: origin.to_owned(),
-                skill: SkillRef {
-                    namespace: manifest.metadata.namespace.clone(),
-                    name: manifest.metadata.name.clone(),
-                },
+                skill: id.clone(),
                 sandbox: sandbox.clone(),
             });
         }
@@ -370,7 +367,7 @@ impl DiscoveredSources {
         }
         match skill_source(origin, manifest, maps) {
             Ok(source) => self.skills.push(source),
-            Err(text) => self.fail(origin.to_owned(), format!("Skill {name}: {text}")),
+            Err(text) => self.fail(origin.to_owned(), format!("Skill {id}: {text}")),
         }
     }
 }
@@ -405,11 +402,6 @@ fn cluster_only(manifest: &SkillManifest) -> Vec<String> {
 fn only_in_cluster(fields: &[String]) -> String {
     let verb = if fields.len() == 1 { "has" } else { "have" };
     format!("{} {verb} an effect only in a cluster", fields.join(", "))
-}
-
-/// A manifest's object, for a report.
-fn shown(manifest: &SkillManifest) -> String {
-    format!("{}/{}", manifest.metadata.namespace, manifest.metadata.name)
 }
 
 /// The bytes of a file within a bound; the error is a clause for a report. `what`: the kind of file, with its article.
@@ -456,10 +448,7 @@ pub fn with_files(origin: &str, manifest: &SkillManifest, files: Files) -> Resul
     let spec = &manifest.spec;
     let files = below(files, spec.source.path.as_deref());
     Ok(SkillSource {
-        id: SkillRef {
-            namespace: manifest.metadata.namespace.clone(),
-            name: manifest.metadata.name.clone(),
-        },
+        id: SkillRef::from(&manifest.metadata),
         origin: origin.to_owned(),
         labels: Some(manifest.metadata.labels.clone()),
         suspend: spec.is_suspended(),

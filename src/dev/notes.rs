@@ -22,7 +22,7 @@ pub(super) fn notes(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<Sourc
     let sources = found.skills.iter().rev();
     let origins: HashMap<&SkillRef, &String> = sources.map(|source| (&source.id, &source.origin)).collect();
     for skill in &snapshot.skills {
-        let unread = format!("Skill {}/{}", skill.id.namespace, skill.id.name);
+        let unread = format!("Skill {}", skill.id);
         let origin = origins.get(&skill.id).copied().unwrap_or(&unread);
         notes.extend(served_at_cap(origin, skill, snapshot));
         if let Some(granted) = &found.flags.granted {
@@ -57,9 +57,7 @@ fn pins_of_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Option<Sour
     let runtime = &snapshot.runtime;
     let pins = runtime.pins.iter().filter(|_| found.flags.reports_pins);
     let unknown = pins.filter(|pin| !is_here(found, snapshot, |id| *id == pin.skill));
-    let unknown: Vec<String> = unknown
-        .map(|pin| format!("{}/{}", pin.skill.namespace, pin.skill.name))
-        .collect();
+    let unknown: Vec<String> = unknown.map(|pin| pin.skill.to_string()).collect();
     (!unknown.is_empty()).then(|| {
         let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
         let text = format!(
@@ -78,7 +76,7 @@ fn repeated_pins(snapshot: &Snapshot) -> Option<SourceReport> {
         .pins
         .iter()
         .filter(|pin| !seen.insert(&pin.skill))
-        .map(|pin| format!("{}/{}", pin.skill.namespace, pin.skill.name))
+        .map(|pin| pin.skill.to_string())
         .collect();
     (!repeated.is_empty()).then(|| {
         let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);

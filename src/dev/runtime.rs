@@ -110,8 +110,8 @@ pub(super) fn over_ceiling(found: &[(String, SkillRuntimeManifest)], asked: &Ask
         .map_or(&own, |(_, manifest)| &manifest.spec.sandbox);
     let over = selection::over_ceiling(runtime, &asked.sandbox)?;
     let text = format!(
-        "Skill {}/{}: {}; a cluster does not serve such a skill, here its runs have the limits of the runtime",
-        asked.skill.namespace, asked.skill.name, over.message
+        "Skill {}: {}; a cluster does not serve such a skill, here its runs have the limits of the runtime",
+        asked.skill, over.message
     );
     Some(SourceReport::warning(asked.origin.clone(), text))
 }

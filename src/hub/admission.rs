@@ -107,10 +107,9 @@ pub fn with_mount(mounted_bytes: u64, skill: &Skill) -> Result<u64, HubRefusal> 
     let all = mounted_bytes + bytes;
     if all > MOUNTED_MAX_BYTES {
         let text = format!(
-            "mounts: the files of the skills exceed {} MiB together, from {}/{} on; mount fewer skills",
+            "mounts: the files of the skills exceed {} MiB together, from {} on; mount fewer skills",
             MOUNTED_MAX_BYTES >> 20,
-            skill.id.namespace,
-            skill.id.name
+            skill.id
         );
         return Err(HubRefusal::new(RefusalCode::TooLarge, text));
     }
@@ -172,9 +171,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
     let execution = ExecutionRequest {
         id,
         caller: caller.clone(),
-        skill: reference
-            .as_ref()
-            .map(|skill| format!("{}/{}", skill.namespace, skill.name)),
+        skill: reference.as_ref().map(ToString::to_string),
         program,
         tool,
         mounts: mounts(&post.mounts, mounted),

@@ -191,7 +191,7 @@ impl Artifacts {
             match self.read(&wanted).await {
                 Ok(()) => break,
                 Err(error) => {
-                    tracing::warn!(skill = %name(id), revision = %wanted.revision, %error, "an artifact cannot be read; trying again");
+                    tracing::warn!(skill = %id, revision = %wanted.revision, %error, "an artifact cannot be read; trying again");
                     if matches!(error, ArtifactError::Broken(_)) {
                         self.lock().refuse(&wanted);
                     }
@@ -537,8 +537,4 @@ fn summarize(wanted: &ServedRevision, content: artifact::Content) -> Content {
         skill,
         files: content.files,
     }
-}
-
-fn name(id: &SkillRef) -> String {
-    format!("{}/{}", id.namespace, id.name)
 }

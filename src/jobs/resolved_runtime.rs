@@ -135,7 +135,7 @@ impl ResolvedRuntime {
         let Some(tool) = tool else {
             return Vec::new();
         };
-        let reference = format!("{}/{}", tool.skill.namespace, tool.skill.name);
+        let reference = tool.skill.to_string();
         let mut granted: Vec<EnvGrant> = self
             .env
             .iter()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use knack_skill::model::SkillRef;
 use knack_vocabulary::{API_VERSION, DEFAULT_NAMESPACE, KEY_PREFIX, KIND_SKILL, KIND_SKILL_RUNTIME};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -29,6 +30,15 @@ pub struct ObjectMeta {
 
 fn default_namespace() -> String {
     DEFAULT_NAMESPACE.to_owned()
+}
+
+impl From<&ObjectMeta> for SkillRef {
+    fn from(metadata: &ObjectMeta) -> Self {
+        Self {
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+        }
+    }
 }
 
 /// A `Skill` object of a file.

@@ -91,10 +91,7 @@ fn check_places(inputs: &[InputFile]) -> Result<(), ExecutionError> {
 /// files of the conversation only where no interpreter loads them by itself.
 fn check_tool(request: &ExecutionRequest, tool: &ToolRun) -> Result<(), ExecutionError> {
     let invalid = |text: &str| {
-        let name = format!(
-            "tool {:?} of skill {}/{}",
-            tool.tool, tool.skill.namespace, tool.skill.name
-        );
+        let name = format!("tool {:?} of skill {}", tool.tool, tool.skill);
         Err(ExecutionError::Invalid(format!("{name}: {text}")))
     };
     let [mount] = request.mounts.as_slice() else {

@@ -50,7 +50,7 @@ impl ExecutionRequest {
             argv: tool.argv.clone(),
         };
         Self {
-            skill: Some(format!("{}/{}", tool.skill.namespace, tool.skill.name)),
+            skill: Some(tool.skill.to_string()),
             working_directory: WorkingDirectory::Skill(mount.name.clone()),
             mounts: vec![mount],
             tool: Some(Arc::new(tool)),

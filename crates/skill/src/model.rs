@@ -3,6 +3,7 @@
 //! Everything downstream (scoring, planning, calling) reads these types, and no longer the frontmatter.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
@@ -48,6 +49,13 @@ impl SkillRef {
             || word
                 .split_once('/')
                 .is_some_and(|(namespace, name)| namespace == self.namespace && name == self.name)
+    }
+}
+
+impl fmt::Display for SkillRef {
+    /// `namespace/name`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
     }
 }
 

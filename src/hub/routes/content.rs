@@ -63,7 +63,7 @@ async fn find(
             ArtifactError::Unknown => return missing(digest),
             ArtifactError::NoRoom(over) => no_room(over),
             ArtifactError::Api(text) | ArtifactError::Broken(text) => {
-                tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
+                tracing::warn!(%skill, error = %text, "content cannot be read");
                 HubRefusal::new(RefusalCode::Unavailable, "the content cannot be read at this moment; try again").retry_after(1)
             }
         };

@@ -82,7 +82,7 @@ impl CheckedRequest {
     /// The skill that it runs for, as `namespace/name`.
     fn skill(&self) -> Option<String> {
         let skill = self.post.skill.and_then(|index| self.skills.get(index))?;
-        Some(format!("{}/{}", skill.namespace, skill.name))
+        Some(skill.to_string())
     }
 }
 
@@ -281,8 +281,8 @@ async fn mount(
 ) -> Result<MountedSkill, HubRefusal> {
     let unknown = || {
         let text = format!(
-            "skill {}/{} is not (or no longer) served to you at SkillRuntime {}",
-            skill.namespace, skill.name, granted.name
+            "skill {skill} is not (or no longer) served to you at SkillRuntime {}",
+            granted.name
         );
         HubRefusal::new(RefusalCode::NotFound, text)
     };
@@ -291,10 +291,7 @@ async fn mount(
             if state.start.waiting_for().is_some() || state.artifacts.is_being_read(skill) {
                 HubRefusal::new(
                     RefusalCode::Unavailable,
-                    format!(
-                        "skill {}/{}: its content is still being read; try again in a second",
-                        skill.namespace, skill.name
-                    ),
+                    format!("skill {skill}: its content is still being read; try again in a second"),
                 )
                 .retry_after(1)
             } else {
@@ -305,12 +302,12 @@ async fn mount(
     let content = state.artifacts.content(skill, &line.digest).await.map_err(|error| match error {
         ArtifactError::Unknown => HubRefusal::new(
             RefusalCode::NotFound,
-            format!("skill {}/{} has changed; load it again", skill.namespace, skill.name),
+            format!("skill {skill} has changed; load it again"),
         ),
         ArtifactError::NoRoom(over) => no_room(over),
         ArtifactError::Api(text) | ArtifactError::Broken(text) => {
-            tracing::warn!(skill = %format!("{}/{}", skill.namespace, skill.name), error = %text, "content cannot be read");
-            let text = format!("skill {}/{}: its ConfigMaps cannot be read; try again, the hub's log has the cause", skill.namespace, skill.name);
+            tracing::warn!(%skill, error = %text, "content cannot be read");
+            let text = format!("skill {skill}: its ConfigMaps cannot be read; try again, the hub's log has the cause");
             HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
         }
     })?;
@@ -324,10 +321,9 @@ async fn mount(
         image_name: loaded.sandbox.image_name.as_deref(),
     };
     let not_run = |rejection: Rejection| {
-        let name = format!("{}/{}", skill.namespace, skill.name);
         let why = rejection.message;
         let text = format!(
-            "skill {name} has changed, and the revision that you loaded is not run any more: {why}; load it again"
+            "skill {skill} has changed, and the revision that you loaded is not run any more: {why}; load it again"
         );
         HubRefusal::new(RefusalCode::NotFound, text)
     };

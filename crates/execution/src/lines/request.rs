@@ -30,9 +30,8 @@ pub(crate) fn post_of_request(
         })
         .collect();
     let skill = request.skill.as_ref().and_then(|skill| {
-        mounts
-            .iter()
-            .position(|mount| format!("{}/{}", mount.namespace, mount.name) == *skill)
+        let mut mounted = request.mounts.iter();
+        mounted.position(|mount| mount.skill.id.to_string() == *skill)
     });
     ExecutionPost {
         protocol,

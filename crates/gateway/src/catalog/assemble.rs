@@ -73,7 +73,7 @@ impl Snapshot {
     /// The names of its skills, as `namespace/name`.
     pub fn names(&self) -> Vec<String> {
         let ids = self.skills.iter().map(|skill| &skill.id);
-        ids.map(|id| format!("{}/{}", id.namespace, id.name)).collect()
+        ids.map(SkillRef::to_string).collect()
     }
 
     /// This snapshot with more skills: those of one caller. A name that a skill of this snapshot has stays its own; of the
@@ -407,8 +407,7 @@ fn skill_digest(skill: &Skill) -> [u8; 32] {
     } = skill;
     let mut hash = Sha256::new();
     hash.update(format!(
-        "{}/{} {digest} {activation:?} {tags:?} {tools:?} {inputs:?} {ids:?}\n",
-        id.namespace, id.name
+        "{id} {digest} {activation:?} {tags:?} {tools:?} {inputs:?} {ids:?}\n"
     ));
     hash.update(format!("{object_ids:?} {upload:?}\n"));
     hash.update(format!("{packages:?} {requirements:?}\n"));

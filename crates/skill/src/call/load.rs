@@ -139,9 +139,8 @@ fn relative<'a>(entry: &CatalogEntry, path: &'a str) -> &'a str {
 }
 
 fn reference(entry: &CatalogEntry, path: Option<String>, inputs: BTreeMap<String, String>) -> LoadReference {
-    let id = &entry.skill.id;
     LoadReference {
-        skill: format!("{}/{}", id.namespace, id.name),
+        skill: entry.skill.id.to_string(),
         digest: entry.skill.digest.clone(),
         path,
         inputs,

@@ -77,13 +77,8 @@ pub enum Clash {
     },
 }
 
-/// `namespace/name`.
-fn full(skill: &SkillRef) -> String {
-    format!("{}/{}", skill.namespace, skill.name)
-}
-
 fn all(skills: &[SkillRef]) -> String {
-    skills.iter().map(full).collect::<Vec<_>>().join(", ")
+    skills.iter().map(SkillRef::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Says how the values of Secrets are given without a cluster.
@@ -110,32 +105,27 @@ impl fmt::Display for Clash {
             Self::Twice(skill) => {
                 write!(
                     f,
-                    "skill {} is defined twice; the first one is served; remove the other",
-                    full(skill)
+                    "skill {skill} is defined twice; the first one is served; remove the other"
                 )
             }
             Self::Tool { skill, tool, wire_name } => write!(
                 f,
-                "tool \"{tool}\" of skill {} is called {wire_name}, because its plain name is taken or too long",
-                full(skill)
+                "tool \"{tool}\" of skill {skill} is called {wire_name}, because its plain name is taken or too long"
             ),
             Self::Config { skill, tool, why } => write!(
                 f,
-                "tool \"{tool}\" of skill {} is not offered: in its configuration, {why}; give values in config of the skill's pin, or with --set",
-                full(skill)
+                "tool \"{tool}\" of skill {skill} is not offered: in its configuration, {why}; give values in config of the skill's pin, or with --set"
             ),
             Self::ConfigUnknown { skill, names } => write!(
                 f,
-                "no tool of skill {} declares the configuration {}; it has no effect, correct its name",
-                full(skill),
+                "no tool of skill {skill} declares the configuration {}; it has no effect, correct its name",
                 names.join(", ")
             ),
             Self::ConfigPlain { skill, names } => write!(
                 f,
-                "the configuration {} of skill {} is a secret and is given in plain text; \
+                "the configuration {} of skill {skill} is a secret and is given in plain text; \
                  give it by valueFrom.secretKeyRef on a cluster, and with --set-env here",
-                names.join(", "),
-                full(skill)
+                names.join(", ")
             ),
             Self::ConfigElsewhere { skill, names } => elsewhere(&skill.name, names, f),
             Self::Risk {
@@ -145,9 +135,8 @@ impl fmt::Display for Clash {
                 max_risk,
             } => write!(
                 f,
-                "tool \"{tool}\" of skill {} is not offered: its risk is {}, and the runtime runs tools up to {}; \
+                "tool \"{tool}\" of skill {skill} is not offered: its risk is {}, and the runtime runs tools up to {}; \
                  raise spec.maxRisk, or leave the tool out",
-                full(skill),
                 risk.as_str(),
                 max_risk.as_str()
             ),

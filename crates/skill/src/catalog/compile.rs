@@ -112,7 +112,7 @@ fn entries(
         let handle: Arc<str> = if keeps {
             skill.id.name.as_str().into()
         } else {
-            format!("{}/{}", skill.id.namespace, skill.id.name).into()
+            skill.id.to_string().into()
         };
         let pin = pins.get(&skill.id);
         let mode = pin

@@ -210,9 +210,7 @@ mod tests {
     fn of_the_versions_of_a_skill_one_is_the_default() {
         let catalog = catalog();
         let defaults = catalog.entries().iter().filter(|entry| entry.is_default_version());
-        let mut names: Vec<String> = defaults
-            .map(|entry| format!("{}/{}", entry.skill.id.namespace, entry.skill.id.name))
-            .collect();
+        let mut names: Vec<String> = defaults.map(|entry| entry.skill.id.to_string()).collect();
         names.sort_unstable();
         let files = ["applied", "file", "forged", "never", "plain"].map(|name| format!("default/{name}"));
         let uploads = ["bare", "off", "word"].map(|name| format!("uploads/{name}"));

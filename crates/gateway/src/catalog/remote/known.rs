@@ -66,7 +66,7 @@ impl KnownSource {
 
 /// How reports name a skill.
 pub(super) fn origin(id: &SkillRef) -> String {
-    format!("Skill {}/{}", id.namespace, id.name)
+    format!("Skill {id}")
 }
 
 #[cfg(test)]

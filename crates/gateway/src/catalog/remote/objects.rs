@@ -139,7 +139,7 @@ mod tests {
         let entry = catalog
             .find(reference)
             .or_else(|| catalog.find_version(reference).ok().flatten());
-        entry.map(|entry| format!("{}/{}", entry.skill.id.namespace, entry.skill.id.name))
+        entry.map(|entry| entry.skill.id.to_string())
     }
 
     const ROWS: [Row; 4] = [

@@ -76,10 +76,7 @@ pub async fn fetch_skill(
         return Err(format!("SkillRuntime {runtime} is suspended (spec.suspend)").into());
     }
     let Some((_, line)) = mirror.served().find(|(served, _)| *served == id) else {
-        let mut names: Vec<String> = mirror
-            .served()
-            .map(|(served, _)| format!("{}/{}", served.namespace, served.name))
-            .collect();
+        let mut names: Vec<String> = mirror.served().map(|(served, _)| served.to_string()).collect();
         names.truncate(SHOWN);
         let names = if names.is_empty() {
             "none".to_owned()
@@ -87,8 +84,7 @@ pub async fn fetch_skill(
             names.join(", ")
         };
         return Err(format!(
-            "skill {}/{} is not served to this ServiceAccount at {runtime}; served: {names}",
-            id.namespace, id.name
+            "skill {id} is not served to this ServiceAccount at {runtime}; served: {names}"
         )
         .into());
     };
@@ -110,7 +106,7 @@ pub async fn fetch_skill(
     loaded
         .skill
         .map(|skill| (Arc::new(skill), timeout))
-        .ok_or_else(|| format!("skill {}/{} has errors", id.namespace, id.name).into())
+        .ok_or_else(|| format!("skill {id} has errors").into())
 }
 
 /// Names shown in an error: a screen of them.

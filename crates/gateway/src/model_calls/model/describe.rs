@@ -48,7 +48,7 @@ pub(super) fn describe(log: &mut RequestLog, fields: &RequestFields, plan: &Plan
 
 fn carried(active: &Active) -> SkillUse {
     SkillUse {
-        skill: format!("{}/{}", active.skill.id.namespace, active.skill.id.name),
+        skill: active.skill.id.to_string(),
         what: SkillUseKind::Carried,
         tokens: knack_skill::texts::tokens(active.skill.body.len()),
         call: None,

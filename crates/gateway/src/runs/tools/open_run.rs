@@ -38,13 +38,12 @@ impl<'a> OpenRun<'a> {
         spec: &RunSpec,
         trace: CallTrace,
     ) -> Self {
-        let skill = spec.skill.as_ref();
         Self {
             request_id,
             state,
             id,
             call: CallId::of(call),
-            skill: skill.map(|skill| format!("{}/{}", skill.namespace, skill.name)),
+            skill: spec.skill.as_ref().map(ToString::to_string),
             begun: Instant::now(),
             trace: Some(trace),
         }
