@@ -160,8 +160,8 @@ fn choose_runtime(
 ) -> (RuntimeSettings, Option<String>) {
     if let Some((kept, origin)) = broken_runtime(found, last) {
         let text = format!(
-            "SkillRuntime {}/{}: the settings that were served last stay until this is fixed",
-            kept.name.namespace, kept.name.name
+            "SkillRuntime {}: the settings that were served last stay until this is fixed",
+            kept.name
         );
         reports.push(SourceReport::warning(origin, text));
         return (kept.clone(), Some(origin.to_owned()));
@@ -207,9 +207,8 @@ fn after_a_restart(
     let changed = at_start.changed(settings, &rules);
     (!changed.is_empty()).then(|| {
         let text = format!(
-            "SkillRuntime {}/{}: {} differs from what was read at the start, and takes effect after a restart",
-            settings.name.namespace,
-            settings.name.name,
+            "SkillRuntime {}: {} differs from what was read at the start, and takes effect after a restart",
+            settings.name,
             changed.join(", ")
         );
         SourceReport::warning(shown, text)

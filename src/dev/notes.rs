@@ -59,7 +59,7 @@ fn pins_of_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Option<Sour
     let unknown = pins.filter(|pin| !is_here(found, snapshot, |id| *id == pin.skill));
     let unknown: Vec<String> = unknown.map(|pin| pin.skill.to_string()).collect();
     (!unknown.is_empty()).then(|| {
-        let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
+        let origin = format!("SkillRuntime {}", runtime.name);
         let text = format!(
             "spec.skillSelector.skills: no skill {} is found here; check namespace and name",
             unknown.join(", ")
@@ -79,7 +79,7 @@ fn repeated_pins(snapshot: &Snapshot) -> Option<SourceReport> {
         .map(|pin| pin.skill.to_string())
         .collect();
     (!repeated.is_empty()).then(|| {
-        let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
+        let origin = format!("SkillRuntime {}", runtime.name);
         let text = format!(
             "spec.skillSelector.skills names {} more than once: version, mode and inputs of the first pin count, and config of all; keep one \
              pin for each skill",

@@ -6,6 +6,7 @@ use knack_api::runtime_sandbox::RuntimeSandbox;
 use knack_api::skill::SkillSandbox;
 use knack_api::{Resources, SkillRuntimeManifest};
 use knack_gateway::catalog::{RuntimeSettings, SkillSource, SourceReport};
+use knack_hub_api::RuntimeName;
 use knack_packages::Rules;
 use knack_skill::catalog::{ConfigValues, ModelCode, Pin};
 use knack_skill::config::SkillConfig;
@@ -36,10 +37,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
         pins: pins.collect(),
         config,
         unserved: Vec::new(),
-        name: SkillRef {
-            namespace,
-            name: manifest.metadata.name.clone(),
-        },
+        name: RuntimeName::new(namespace, manifest.metadata.name.clone()),
         suspend: spec.is_suspended(),
         max_activation: spec.max_activation(),
         match_labels: selector.match_labels,

@@ -249,7 +249,7 @@ fn finish(
 
 /// Notes about skills together: names and ids that clash, pins that do not fit, a list over its budget.
 fn notes(catalog: &Catalog, runtime: &RuntimeSettings, served: &HashMap<SkillRef, JudgedSource>) -> Vec<SourceReport> {
-    let origin = format!("SkillRuntime {}/{}", runtime.name.namespace, runtime.name.name);
+    let origin = format!("SkillRuntime {}", runtime.name);
     let clashes = catalog.clashes().iter().map(ToString::to_string);
     let pins = runtime.pins.iter().filter_map(|pin| pin_note(catalog, pin));
     let counts = catalog.listing_counts();

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use knack_hub_api::RuntimeName;
 use knack_skill::catalog::{ConfigValues, ModelCode, Pin, Unserved};
-use knack_skill::model::{ActivationMode, SkillRef};
+use knack_skill::model::ActivationMode;
 use knack_skill::risk::Risk;
 use knack_vocabulary::{DEFAULT_NAMESPACE, defaults};
 
@@ -12,7 +13,7 @@ use knack_vocabulary::{DEFAULT_NAMESPACE, defaults};
 #[derive(Debug, Clone)]
 pub struct RuntimeSettings {
     /// `namespace/name`, or `default/knack-dev` without a manifest.
-    pub name: SkillRef,
+    pub name: RuntimeName,
     /// The master switch.
     pub suspend: bool,
     /// Cap of activation: `Always` without a manifest (docs/design/decisions.md#laptop-and-cluster), else `Listed` unless set.
@@ -64,10 +65,7 @@ pub struct RuntimeSettings {
 impl Default for RuntimeSettings {
     fn default() -> Self {
         Self {
-            name: SkillRef {
-                namespace: DEFAULT_NAMESPACE.to_owned(),
-                name: "knack-dev".to_owned(),
-            },
+            name: RuntimeName::new(DEFAULT_NAMESPACE, "knack-dev"),
             suspend: false,
             max_activation: ActivationMode::Always,
             match_labels: BTreeMap::new(),

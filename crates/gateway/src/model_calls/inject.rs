@@ -64,8 +64,7 @@ pub(crate) fn make_plan(
         PlanError::UnknownSkill { id } if snapshot.is_suspended() => {
             let runtime = &snapshot.runtime.name;
             let text = format!(
-                "skill \"{id}\" cannot be served: the SkillRuntime {}/{} is suspended (spec.suspend), which switches off all skills",
-                runtime.namespace, runtime.name
+                "skill \"{id}\" cannot be served: the SkillRuntime {runtime} is suspended (spec.suspend), which switches off all skills"
             );
             refusal(404, "skill_not_served", text)
         }

@@ -87,10 +87,7 @@ pub fn follow(
     on_change: impl Fn(&Snapshot) + Send + Sync + 'static,
 ) -> (Arc<LiveCatalog>, CatalogTasks) {
     let settings = RuntimeSettings {
-        name: SkillRef {
-            namespace: runtime.namespace.clone(),
-            name: runtime.name.clone(),
-        },
+        name: runtime.clone(),
         ..RuntimeSettings::default()
     };
     let empty = Snapshot::without_catalog(settings, "the hub has not answered yet");

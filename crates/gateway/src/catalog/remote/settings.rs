@@ -17,10 +17,7 @@ pub(super) fn settings_from_line(
     unserved: &[UnservedSkill],
 ) -> (RuntimeSettings, Node) {
     let settings = RuntimeSettings {
-        name: SkillRef {
-            namespace: name.namespace.clone(),
-            name: name.name.clone(),
-        },
+        name: name.clone(),
         suspend: line.suspend,
         max_activation: activation_from_name(line.max_activation),
         model_code: if line.model_code {
