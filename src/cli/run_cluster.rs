@@ -18,7 +18,7 @@ use knack_execution::Executor as _;
 use knack_execution::remote::{Progress, RemoteExecutor};
 use knack_gateway::catalog::remote::fetch_skill;
 use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Route, Token};
-use knack_hub_api::{DEFAULT_PORT, RuntimeName};
+use knack_hub_api::{DEFAULT_PORT, RuntimeName, ServiceAccountName};
 use knack_skill::model::{Skill, SkillRef};
 use knack_vocabulary::{CONFIG_MAP_HUB_CA, KEY_HUB_CA, SERVICE_HUB, TOKEN_AUDIENCE};
 use kube::api::{ListParams, PostParams};
@@ -98,30 +98,26 @@ pub(super) async fn run(args: RunArgs, runtime: RuntimeName) -> anyhow::Result<E
     Ok(exit_code(result.exit, &saved))
 }
 
-/// `namespace/name` of the ServiceAccount; `default` of the runtime's namespace if none is named.
-fn account(named: Option<&str>, runtime: &RuntimeName) -> anyhow::Result<RuntimeName> {
+/// The ServiceAccount of `--service-account`; `default` of the runtime's namespace if none is named.
+fn account(named: Option<&str>, runtime: &RuntimeName) -> anyhow::Result<ServiceAccountName> {
     match named {
         Some(text) => text
             .parse()
             .map_err(|_| anyhow::anyhow!("--service-account {text}: write namespace/name")),
-        None => Ok(RuntimeName::new(runtime.namespace.clone(), "default")),
+        None => Ok(ServiceAccountName::new(runtime.namespace.clone(), "default")),
     }
 }
 
 /// The positional argument as a Skill object: `namespace/name`, or a name in the ServiceAccount's namespace.
-fn skill_reference(args: &RunArgs, account: &RuntimeName) -> anyhow::Result<SkillRef> {
+fn skill_reference(args: &RunArgs, account: &ServiceAccountName) -> anyhow::Result<SkillRef> {
     let text = args.path.to_str().unwrap_or_default();
     let full = if text.contains('/') {
         text.to_owned()
     } else {
         format!("{}/{text}", account.namespace)
     };
-    let name: RuntimeName = full.parse().map_err(|_| {
+    full.parse().map_err(|_| {
         anyhow::anyhow!("{text:?}: with --runtime, name a Skill of the cluster as namespace/name, not a file")
-    })?;
-    Ok(SkillRef {
-        namespace: name.namespace,
-        name: name.name,
     })
 }
 
@@ -145,7 +141,7 @@ pub(super) async fn client(context: Option<String>) -> anyhow::Result<Client> {
 }
 
 /// A client of the hub, wherever its replicas are.
-async fn reach(client: &Client, namespace: &str, account: &RuntimeName) -> anyhow::Result<HubClient> {
+async fn reach(client: &Client, namespace: &str, account: &ServiceAccountName) -> anyhow::Result<HubClient> {
     let pods = Pods::of(Api::namespaced(client.clone(), namespace), namespace);
     let listed = timed(pods.list())
         .await
@@ -258,7 +254,7 @@ async fn authorities(client: &Client, namespace: &str) -> anyhow::Result<String>
         .with_context(|| format!("ConfigMap {namespace}/{CONFIG_MAP_HUB_CA}: no key {KEY_HUB_CA}"))
 }
 
-async fn token(client: &Client, account: &RuntimeName) -> anyhow::Result<String> {
+async fn token(client: &Client, account: &ServiceAccountName) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &account.namespace);
     let request = TokenRequest {
         spec: TokenRequestSpec {

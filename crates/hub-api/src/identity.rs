@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use knack_vocabulary::split_name;
 use serde::{Deserialize, Serialize};
 
 /// `namespace/name` of a SkillRuntime.
@@ -40,12 +41,8 @@ impl FromStr for RuntimeName {
 
     /// Both parts must be DNS labels (a namespace is one, and so is `metadata.name` of the kind).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (namespace, name) = text.split_once('/').ok_or(ReadRuntimeNameError)?;
-        if is_label(namespace) && is_label(name) {
-            Ok(Self::new(namespace, name))
-        } else {
-            Err(ReadRuntimeNameError)
-        }
+        let (namespace, name) = split_name(text).ok_or(ReadRuntimeNameError)?;
+        Ok(Self::new(namespace, name))
     }
 }
 
@@ -62,15 +59,44 @@ impl<'de> Deserialize<'de> for RuntimeName {
     }
 }
 
-/// RFC 1123 label, at most 63 bytes.
-pub fn is_label(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
-    !bytes.is_empty()
-        && bytes.len() <= knack_vocabulary::NAME_MAX_BYTES
-        && bytes.iter().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+/// `namespace/name` of a ServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceAccountName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// A text that is not `namespace/name` of a ServiceAccount.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a ServiceAccount must be namespace/name, in lower-case letters, digits and hyphens")]
+pub struct ReadServiceAccountNameError;
+
+impl ServiceAccountName {
+    /// Puts the two parts together, unchecked.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ServiceAccountName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for ServiceAccountName {
+    type Err = ReadServiceAccountNameError;
+
+    /// Both parts must be DNS labels, as of a [`RuntimeName`].
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (namespace, name) = split_name(text).ok_or(ReadServiceAccountNameError)?;
+        Ok(Self::new(namespace, name))
+    }
 }
 
 /// `GET /v1/version`.

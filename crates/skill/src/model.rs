@@ -4,8 +4,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
+use knack_vocabulary::split_name;
 use serde_json::{Map, Value};
 
 use crate::config::ConfigParam;
@@ -56,6 +58,24 @@ impl fmt::Display for SkillRef {
     /// `namespace/name`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// A text that is not `namespace/name` of a skill.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a skill must be namespace/name, in lower-case letters, digits and hyphens")]
+pub struct ReadSkillRefError;
+
+impl FromStr for SkillRef {
+    type Err = ReadSkillRefError;
+
+    /// Both parts must be DNS labels, as those of a Skill of a cluster are.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (namespace, name) = split_name(text).ok_or(ReadSkillRefError)?;
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        })
     }
 }
 

@@ -2,7 +2,10 @@
 //! writes and reads (`src/jobs/names.rs`), and names in texts of commands and messages.
 
 pub mod defaults;
+mod object_name;
 pub mod probe;
+
+pub use object_name::{is_label, split_name};
 
 /// API group and version of both kinds.
 pub const API_VERSION: &str = "knack.dev/v1alpha1";

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
-use knack_hub_api::RuntimeName;
+use knack_hub_api::{RuntimeName, ServiceAccountName};
 use knack_vocabulary::VERB_USE;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
@@ -25,8 +25,12 @@ const ASKED_PER_CHECK: usize = 50;
 /// asked for again.
 const ANSWER_FOR: Duration = Duration::from_mins(4);
 
-/// A ServiceAccount, as namespace and name, at a SkillRuntime.
-type Caller = (String, String, RuntimeName);
+/// A ServiceAccount at a SkillRuntime.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Caller {
+    account: ServiceAccountName,
+    runtime: RuntimeName,
+}
 
 /// The API server's answers about ServiceAccounts that a SkillRuntime does not name: of those of the last check, so
 /// there are as many as its pods have at most.
@@ -96,16 +100,17 @@ impl<'a> Judge<'a> {
 
     /// Why the hub refuses a ServiceAccount at a SkillRuntime. Only what is certain is a refusal: not one at a SkillRuntime of
     /// a namespace that this controller does not manage, and none that the API server was not asked about yet.
-    pub(super) async fn refuses(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> Option<Refusal> {
+    pub(super) async fn refuses(&mut self, account: &ServiceAccountName, name: &RuntimeName) -> Option<Refusal> {
         let Some(Ok(runtime)) = self.runtimes.get(name).map(|one| &one.0) else {
             let is_seen = self.context.settings.manages(&name.namespace);
             let is_there = self.context.cluster_state.has_runtime(&name.namespace, &name.name);
             return (is_seen && !is_there).then_some(Refusal::NoRuntime);
         };
+        let namespace = &account.namespace;
         if runtime.names_callers_of(namespace, self.labels.get(namespace)) {
             return None;
         }
-        let may = self.may(namespace, account, name).await;
+        let may = self.may(account, name).await;
         (!may).then_some(Refusal::NotAllowed)
     }
 
@@ -120,8 +125,11 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether RBAC lets a ServiceAccount use a SkillRuntime, or is not known not to.
-    async fn may(&mut self, namespace: &str, account: &str, name: &RuntimeName) -> bool {
-        let caller = (namespace.to_owned(), account.to_owned(), name.clone());
+    async fn may(&mut self, account: &ServiceAccountName, name: &RuntimeName) -> bool {
+        let caller = Caller {
+            account: account.clone(),
+            runtime: name.clone(),
+        };
         if let Some(may) = self.callers.known(&caller) {
             return may;
         }
@@ -131,13 +139,10 @@ impl<'a> Judge<'a> {
     /// Asks the API server. Without an answer it is not asked any more in this check.
     async fn ask(&mut self, caller: Caller) -> bool {
         self.left -= 1;
-        let (namespace, account, name) = &caller;
-        let asked = review(
-            service_account(namespace, account),
-            &AccessAction::at_runtime(VERB_USE, name),
-        );
+        let Caller { account, runtime } = &caller;
+        let asked = review(service_account(account), &AccessAction::at_runtime(VERB_USE, runtime));
         let api: Api<SubjectAccessReview> = Api::all(self.context.client.clone());
-        let what = || format!("ask whether ServiceAccount {namespace}/{account} may use SkillRuntime {name}");
+        let what = || format!("ask whether ServiceAccount {account} may use SkillRuntime {runtime}");
         match self
             .context
             .call(what, api.create(&PostParams::default(), &asked))
@@ -158,14 +163,15 @@ impl<'a> Judge<'a> {
 }
 
 /// A ServiceAccount as the API server knows it when it calls.
-fn service_account(namespace: &str, account: &str) -> SubjectAccessReviewSpec {
+fn service_account(account: &ServiceAccountName) -> SubjectAccessReviewSpec {
+    let ServiceAccountName { namespace, name } = account;
     let groups = [
         "system:serviceaccounts".to_owned(),
         format!("system:serviceaccounts:{namespace}"),
         "system:authenticated".to_owned(),
     ];
     SubjectAccessReviewSpec {
-        user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+        user: Some(format!("system:serviceaccount:{namespace}:{name}")),
         groups: Some(groups.into()),
         ..SubjectAccessReviewSpec::default()
     }
@@ -192,8 +198,10 @@ mod tests {
     }
 
     fn caller(number: usize) -> Caller {
-        let runtime = RuntimeName::new("home".to_owned(), "default".to_owned());
-        ("team".to_owned(), format!("account-{number:03}"), runtime)
+        Caller {
+            account: ServiceAccountName::new("team", format!("account-{number:03}")),
+            runtime: RuntimeName::new("home", "default"),
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
-use knack_hub_api::RuntimeName;
+use knack_hub_api::{RuntimeName, ServiceAccountName};
 use knack_injection::names::VARIABLE_RUNTIME;
 use knack_vocabulary::{CONFIG_MAP_CA, CONFIG_MAP_SIDECAR, ENABLED, LABEL_INJECT};
 use kube::api::ListParams;
@@ -165,10 +165,10 @@ impl SidecarCheck<'_> {
             let why = format!("{VARIABLE_RUNTIME} of ConfigMap {CONFIG_MAP_SIDECAR} is not namespace/name");
             return Judgement(InjectionState::Refused, why, NAME_ONE);
         };
-        let account = pod.service_account();
-        match self.judge.refuses(namespace, account, runtime).await {
+        let account = ServiceAccountName::new(namespace, pod.service_account());
+        match self.judge.refuses(&account, runtime).await {
             Some(Refusal::NotAllowed) => {
-                let why = format!("ServiceAccount {account} may not use SkillRuntime {runtime}");
+                let why = format!("ServiceAccount {} may not use SkillRuntime {runtime}", account.name);
                 return Judgement(InjectionState::Refused, why, ALLOW);
             }
             Some(Refusal::NoRuntime) => {
