@@ -21,10 +21,11 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
     let injection = &spec.gateway.injection;
     let selector = spec.skill_selector.clone().unwrap_or_default();
     let namespace = manifest.metadata.namespace.clone();
-    let pins = selector.skills.iter().map(|pin| Pin {
+    let pinned = selector.skills.iter().map(|pin| (pin, pin.skill(&namespace)));
+    let pins = pinned.map(|(pin, (skill_namespace, skill_name))| Pin {
         skill: SkillRef {
-            namespace: pin.namespace.clone().unwrap_or_else(|| namespace.clone()),
-            name: pin.name.clone(),
+            namespace: skill_namespace.to_owned(),
+            name: skill_name.to_owned(),
         },
         mode: pin.mode.map(Into::into),
         inputs: pin.inputs.clone(),

@@ -39,9 +39,10 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
             .max_snapshot_age_seconds
             .unwrap_or(defaults::MAX_SNAPSHOT_AGE_SECONDS),
         pins: pins
-            .map(|pin| PinLine {
-                namespace: pin.namespace.clone().unwrap_or_else(|| namespace.clone()),
-                name: pin.name.clone(),
+            .map(|pin| (pin, pin.skill(&namespace)))
+            .map(|(pin, (namespace, name))| PinLine {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
                 mode: pin.mode.map(|word| activation_to_name(word.into())),
                 inputs: pin.inputs.clone(),
             })

@@ -263,7 +263,8 @@ fn suspended(runtime: &SkillRuntime) -> Missing {
 fn grants(namespace: &str, spec: &SkillRuntimeSpec) -> Vec<EnvGrant> {
     let mut grants: Vec<EnvGrant> = spec.env.iter().map(|grant| env_grant(namespace, grant)).collect();
     for pin in pins(spec) {
-        let skill = format!("{}/{}", pin.namespace.as_deref().unwrap_or(namespace), pin.name);
+        let (skill_namespace, skill_name) = pin.skill(namespace);
+        let skill = format!("{skill_namespace}/{skill_name}");
         let secret = pin
             .config
             .iter()

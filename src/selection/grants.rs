@@ -13,7 +13,7 @@ use super::types::{Reason, Rejection};
 /// What status says about a skill of whose tools some run without a value that they ask for, or which is granted a value for nothing.
 pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejection> {
     let status = skill.status.as_ref()?;
-    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let own = runtime.own_namespace();
     let (namespace, name) = (skill.namespace().unwrap_or_default(), skill.name_any());
     let grants = runtime
         .spec

@@ -63,10 +63,6 @@ pub fn select<'a>(
     selected
 }
 
-fn own_namespace(runtime: &SkillRuntime) -> &str {
-    runtime.metadata.namespace.as_deref().unwrap_or_default()
-}
-
 fn namespace_of(skill: &Skill) -> &str {
     skill.metadata.namespace.as_deref().unwrap_or_default()
 }
@@ -77,10 +73,9 @@ fn name_of(skill: &Skill) -> &str {
 
 /// The pin of a runtime that names a skill.
 pub fn pin_of<'a>(runtime: &'a SkillRuntime, namespace: &str, name: &str) -> Option<&'a SkillPin> {
-    let own = own_namespace(runtime);
+    let own = runtime.own_namespace();
     let pins = &runtime.spec.skill_selector.as_ref()?.skills;
-    pins.iter()
-        .find(|pin| pin.name == name && pin.namespace.as_deref().unwrap_or(own) == namespace)
+    pins.iter().find(|pin| pin.skill(own) == (namespace, name))
 }
 
 /// The version that a runtime's pin requires of a skill that may be served there.
@@ -96,13 +91,7 @@ pub fn reaches(runtime: &SkillRuntime, scope: &Scope<'_>, namespace: &str) -> bo
     let empty = SkillSelector::default();
     let selector = runtime.spec.skill_selector.as_ref().unwrap_or(&empty);
     is_in_namespace(runtime, scope, selector, namespace)
-        || selector.skills.iter().any(|pin| {
-            pin.namespace
-                .as_ref()
-                .or(runtime.metadata.namespace.as_ref())
-                .map(String::as_str)
-                == Some(namespace)
-        })
+        || selector.skills.iter().any(|pin| pin.skill(runtime.own_namespace()).0 == namespace)
 }
 
 /// The namespaces that a runtime selects from: its own and those of its pins. `None`: any may be one, now or later.
@@ -111,16 +100,16 @@ pub fn namespaces_reached(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<B
     if scope.cluster_default || selector.is_some_and(|selector| selector.namespace_selector.is_some()) {
         return None;
     }
-    let own = own_namespace(runtime);
+    let own = runtime.own_namespace();
     let pinned = selector.into_iter().flat_map(|selector| &selector.skills);
-    let pinned = pinned.map(|pin| pin.namespace.as_deref().unwrap_or(own));
+    let pinned = pinned.map(|pin| pin.skill(own).0);
     Some(pinned.chain([own]).map(str::to_owned).collect())
 }
 
 fn is_in_namespace(runtime: &SkillRuntime, scope: &Scope<'_>, selector: &SkillSelector, namespace: &str) -> bool {
     match &selector.namespace_selector {
         Some(wanted) => wanted.matches(labels_of(scope, namespace)),
-        None => scope.cluster_default || own_namespace(runtime) == namespace,
+        None => scope.cluster_default || runtime.own_namespace() == namespace,
     }
 }
 
@@ -146,7 +135,7 @@ fn is_visible(runtime: &SkillRuntime, scope: &Scope<'_>, audience: Audience<'_>,
     };
     let namespace = namespace_of(skill);
     // Otherwise the runtime's access rules decide who may call it, and each of its callers sees all of it.
-    if !scope.cluster_default || namespace == caller || namespace == own_namespace(runtime) {
+    if !scope.cluster_default || namespace == caller || namespace == runtime.own_namespace() {
         return true;
     }
     match consent(skill) {
@@ -239,7 +228,7 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill, pin: Option
 }
 
 fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Option<Rejection> {
-    let own = own_namespace(runtime);
+    let own = runtime.own_namespace();
     if namespace_of(skill) == own {
         return None;
     }
@@ -295,7 +284,7 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, audience: Audien
             Audience::Namespace(namespace) => Some(namespace),
             Audience::All => None,
         };
-        let Some(owner) = name_owner(candidates, home, own_namespace(runtime)) else {
+        let Some(owner) = name_owner(candidates, home, runtime.own_namespace()) else {
             continue;
         };
         let message = format!(
@@ -411,6 +400,6 @@ pub fn created(skill: &Skill) -> i64 {
 
 /// Whether callers of other namespaces may see a skill at the cluster default.
 pub fn is_shared(runtime: &SkillRuntime, skill: &Skill) -> bool {
-    namespace_of(skill) == own_namespace(runtime)
+    namespace_of(skill) == runtime.own_namespace()
         || matches!(consent(skill).0, RuntimesFrom::All | RuntimesFrom::Selector)
 }

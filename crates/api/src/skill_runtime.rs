@@ -229,6 +229,11 @@ pub struct ConfigValue {
 }
 
 impl SkillPin {
+    /// The namespace and the name of the skill that it names, seen from the runtime's namespace.
+    pub fn skill<'a>(&'a self, runtime_namespace: &'a str) -> (&'a str, &'a str) {
+        (self.namespace.as_deref().unwrap_or(runtime_namespace), &self.name)
+    }
+
     /// The values of configuration, as they are resolved; `None`: there are none.
     pub fn config_values(&self, runtime_namespace: &str) -> Option<SkillConfig> {
         let entries = self.config.iter().map(|given| ConfigEntry {
@@ -239,11 +244,11 @@ impl SkillPin {
                 (Some(_), _) | (None, None) => ConfigSource::Secret(None),
             },
         });
-        let namespace = self.namespace.as_deref().unwrap_or(runtime_namespace);
+        let (namespace, name) = self.skill(runtime_namespace);
         (!self.config.is_empty()).then(|| SkillConfig {
             skill: ConfiguredSkill::Pinned(SkillRef {
                 namespace: namespace.to_owned(),
-                name: self.name.clone(),
+                name: name.to_owned(),
             }),
             entries: entries.collect(),
         })
@@ -357,6 +362,11 @@ pub struct InjectionSettings {
 }
 
 impl SkillRuntime {
+    /// Its own namespace, which pins and grants mean that name none; empty for a value that is no object of a cluster.
+    pub fn own_namespace(&self) -> &str {
+        self.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
     /// Whether it names the callers of a namespace with these labels: by `allowedCallers`, and without that its own namespace.
     /// Besides them may call whoever has the RBAC verb `use`.
     pub fn names_callers_of(&self, namespace: &str, labels: Option<&Labels>) -> bool {

@@ -272,10 +272,10 @@ fn with_other_packages(runtime: &SkillRuntime, scope: &Scope<'_>, selected: &[Se
 
 /// The skills of which a runtime's pins require versions.
 fn skills_pinned_at_versions(runtime: &SkillRuntime) -> impl Iterator<Item = Name> {
-    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let own = runtime.own_namespace();
     let pins = runtime.spec.skill_selector.iter().flat_map(|selector| &selector.skills);
-    pins.filter(|pin| pin.version.is_some())
-        .map(move |pin| (pin.namespace.as_deref().unwrap_or(own).to_owned(), pin.name.clone()))
+    let skills = pins.filter(|pin| pin.version.is_some()).map(move |pin| pin.skill(own));
+    skills.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
 }
 
 /// Takes changed skills into a kept evaluation, and returns those of them whose status differs. `None`: all are to be

@@ -129,7 +129,7 @@ fn grants_without_skill(
     scope: &Scope<'_>,
     is_there: impl Fn(&str, &str) -> bool,
 ) -> Vec<String> {
-    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let own = runtime.own_namespace();
     let granted = runtime.spec.env.iter().flat_map(|grant| grant.named(own));
     let mut missing: Vec<String> = granted
         .filter(|(namespace, name)| !reaches(runtime, scope, namespace) || !is_there(namespace, name))
@@ -142,9 +142,9 @@ fn grants_without_skill(
 
 /// The Skills that a runtime's pins name and that do not exist, as namespace/name.
 fn pins_without_skill(runtime: &SkillRuntime, is_there: impl Fn(&str, &str) -> bool) -> Vec<String> {
-    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let own = runtime.own_namespace();
     let pins = runtime.spec.skill_selector.iter().flat_map(|selector| &selector.skills);
-    pins.map(|pin| (pin.namespace.as_deref().unwrap_or(own), pin.name.as_str()))
+    pins.map(|pin| pin.skill(own))
         .filter(|(namespace, name)| !is_there(namespace, name))
         .map(|(namespace, name)| format!("{namespace}/{name}"))
         .collect()
@@ -153,12 +153,11 @@ fn pins_without_skill(runtime: &SkillRuntime, is_there: impl Fn(&str, &str) -> b
 /// The Skills that several pins of a runtime name, as namespace/name. An ambiguous spec is no objection: that would stop a runtime that
 /// served before an upgrade.
 fn repeated_pins(runtime: &SkillRuntime) -> Vec<String> {
-    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let own = runtime.own_namespace();
     let pins = runtime.spec.skill_selector.iter().flat_map(|selector| &selector.skills);
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for pin in pins {
-        let skill = (pin.namespace.as_deref().unwrap_or(own), pin.name.as_str());
-        *counts.entry(skill).or_default() += 1;
+        *counts.entry(pin.skill(own)).or_default() += 1;
     }
     let repeated = counts.into_iter().filter(|(_, count)| *count > 1);
     repeated
@@ -168,7 +167,7 @@ fn repeated_pins(runtime: &SkillRuntime) -> Vec<String> {
 
 /// The variables that a runtime grants a Skill from different Secret keys.
 fn grants_that_differ(runtime: &SkillRuntime) -> Vec<String> {
-    let own = runtime.metadata.namespace.as_deref().unwrap_or_default();
+    let own = runtime.own_namespace();
     let mut known: BTreeMap<(&str, &str, &str), &EnvSource> = BTreeMap::new();
     let mut differ = BTreeSet::new();
     for grant in &runtime.spec.env {
