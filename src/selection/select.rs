@@ -91,7 +91,10 @@ pub fn reaches(runtime: &SkillRuntime, scope: &Scope<'_>, namespace: &str) -> bo
     let empty = SkillSelector::default();
     let selector = runtime.spec.skill_selector.as_ref().unwrap_or(&empty);
     is_in_namespace(runtime, scope, selector, namespace)
-        || selector.skills.iter().any(|pin| pin.skill(runtime.own_namespace()).0 == namespace)
+        || selector
+            .skills
+            .iter()
+            .any(|pin| pin.skill(runtime.own_namespace()).0 == namespace)
 }
 
 /// The namespaces that a runtime selects from: its own and those of its pins. `None`: any may be one, now or later.

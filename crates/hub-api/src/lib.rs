@@ -49,15 +49,16 @@ pub use execution::{
     WorkingDirectoryLine,
 };
 pub use identity::{
-    ClientAuthorization, ClientCheck, ReadRuntimeNameError, ReadServiceAccountNameError, RuntimeName, ServiceAccountName, Version,
+    ClientAuthorization, ClientCheck, ReadRuntimeNameError, ReadServiceAccountNameError, RuntimeName,
+    ServiceAccountName, Version,
 };
+pub use knack_vocabulary::is_label;
 pub use names::name_owner;
 pub use protocol::ProtocolRange;
 pub use refusal::{FailureLine, HubRefusal, RefusalCode};
 pub use shared_values::{
     KEPT_MAX_BYTES, KEPT_MAX_KEYS, KeptHello, KeptKey, KeptLine, KeptValue, ReadKeptKeyError, kept_path, read_keys,
 };
-pub use knack_vocabulary::is_label;
 pub use uses::{
     LastRequests, OTHER_SKILLS, SKILL_SERIES_MAX, SkillUseKind, UNUSED_SERIES_MAX, USES_MAX, USES_MAX_BYTES, UseLine,
     UsesPost,

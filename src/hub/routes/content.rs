@@ -64,7 +64,11 @@ async fn find(
             ArtifactError::NoRoom(over) => no_room(over),
             ArtifactError::Api(text) | ArtifactError::Broken(text) => {
                 tracing::warn!(%skill, error = %text, "content cannot be read");
-                HubRefusal::new(RefusalCode::Unavailable, "the content cannot be read at this moment; try again").retry_after(1)
+                HubRefusal::new(
+                    RefusalCode::Unavailable,
+                    "the content cannot be read at this moment; try again",
+                )
+                .retry_after(1)
             }
         };
         RefusalResponse::new("content", refusal)

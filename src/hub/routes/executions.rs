@@ -299,18 +299,23 @@ async fn mount(
             },
         );
     }
-    let content = state.artifacts.content(skill, &line.digest).await.map_err(|error| match error {
-        ArtifactError::Unknown => HubRefusal::new(
-            RefusalCode::NotFound,
-            format!("skill {skill} has changed; load it again"),
-        ),
-        ArtifactError::NoRoom(over) => no_room(over),
-        ArtifactError::Api(text) | ArtifactError::Broken(text) => {
-            tracing::warn!(%skill, error = %text, "content cannot be read");
-            let text = format!("skill {skill}: its ConfigMaps cannot be read; try again, the hub's log has the cause");
-            HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
-        }
-    })?;
+    let content = state
+        .artifacts
+        .content(skill, &line.digest)
+        .await
+        .map_err(|error| match error {
+            ArtifactError::Unknown => HubRefusal::new(
+                RefusalCode::NotFound,
+                format!("skill {skill} has changed; load it again"),
+            ),
+            ArtifactError::NoRoom(over) => no_room(over),
+            ArtifactError::Api(text) | ArtifactError::Broken(text) => {
+                tracing::warn!(%skill, error = %text, "content cannot be read");
+                let text =
+                    format!("skill {skill}: its ConfigMaps cannot be read; try again, the hub's log has the cause");
+                HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
+            }
+        })?;
     let Some(loaded) = &content.skill else {
         return Err(unknown());
     };

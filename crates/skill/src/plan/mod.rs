@@ -108,9 +108,7 @@ pub fn container_plan(skills: &[ContainerSkill<'_>], catalog: &Catalog) -> Resul
 
 /// The plan of a run of one skill: its declared tools, and its files with `run_code` where models may write programs.
 fn plan_of_run(skill: &SkillRef, client_tools: &[&str], catalog: &Catalog) -> Result<Plan, PlanError> {
-    let unknown = || PlanError::UnknownSkill {
-        id: skill.to_string(),
-    };
+    let unknown = || PlanError::UnknownSkill { id: skill.to_string() };
     let entry = catalog.get(skill).filter(|entry| entry.mode != ActivationMode::Never);
     Ok(Plan {
         names_skills: true,

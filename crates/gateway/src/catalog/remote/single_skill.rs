@@ -83,10 +83,7 @@ pub async fn fetch_skill(
         } else {
             names.join(", ")
         };
-        return Err(format!(
-            "skill {id} is not served to this ServiceAccount at {runtime}; served: {names}"
-        )
-        .into());
+        return Err(format!("skill {id} is not served to this ServiceAccount at {runtime}; served: {names}").into());
     };
     let mut content = Content::new(Blobs::new(MemoryBudget::of_process()));
     let digest = line.digest.clone();
