@@ -126,11 +126,11 @@ impl JobExecutor {
         )
     }
 
-    /// `Some` if another replica owns the runtime: where it answers, if it says so.
+    /// Where another replica answers that owns the runtime; `None`: there is none, or it does not say so.
     #[must_use]
-    pub fn other_owner(&self) -> Option<Option<String>> {
+    pub fn other_owner(&self) -> Option<String> {
         match &*self.state.borrow() {
-            ServingState::Standby { owner } => Some(owner.clone()),
+            ServingState::Standby { owner } => owner.clone(),
             _ => None,
         }
     }

@@ -30,6 +30,7 @@ pub use cluster::journal::Journal;
 pub use executor::{JobExecutor, KnownExecution};
 pub use from_api::{Defaults, languages};
 pub use knack_serving::beacon::{Beacon, ProbeTarget};
+pub use pods::pod_requirements::PodRequirements;
 pub use pods::spec::{JobIdentity, JobPurpose, job_spec, pool_key};
 pub use request::{JobRequest, PoolCounts};
 pub use resolved_runtime::{

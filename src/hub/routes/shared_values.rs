@@ -163,8 +163,8 @@ async fn here(
     let executor = state.executors.get(&granted.name).ok_or_else(nobody)?;
     if !executor.is_owner() {
         return Err(match executor.other_owner() {
-            Some(owner) if owner.is_some() => refused(refusal_of_error(&ExecutionError::NotOwner { owner })),
-            _ => nobody(),
+            Some(owner) => refused(refusal_of_error(&ExecutionError::NotOwner { owner: Some(owner) })),
+            None => nobody(),
         });
     }
     let owner = ValueOwner {

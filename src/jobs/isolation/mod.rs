@@ -129,9 +129,7 @@ async fn probe(
     let identity = JobIdentity {
         name: job_name(&resolved.name),
         uid: resolved.uids.first,
-        image: resolved.image.clone(),
-        resources: resolved.resources.clone(),
-        env: Vec::new(),
+        requirements: PodRequirements::of_pool(resolved, &PodKind::plain(None)),
         owner: launcher.replica.clone(),
         avoid: launcher.gate.avoided(resolved.requires_isolation),
         purpose: JobPurpose::Probe {
@@ -192,7 +190,7 @@ async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, term_ended: &C
         .launch(resolved, &requirements, Requester::Pool, &|_| {})
         .await
         .ok()?;
-    let job = sandbox.job.clone();
+    let job = sandbox.pod.job.clone();
     let program = Program::Code {
         language: Language::Python,
         source: ATTEMPT.to_owned(),

@@ -1,6 +1,7 @@
 //! One term of ownership: everything that a replica holds while it owns a runtime, and lets go of when it does not.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,13 +70,13 @@ pub(in crate::jobs) struct Term {
     /// Cancelled when the term has ended.
     pub(in crate::jobs) ended: CancellationToken,
     lease: watch::Receiver<LeaseHolder>,
-    running: std::sync::atomic::AtomicUsize,
+    running: AtomicUsize,
     /// Callers that are being answered.
-    attended: std::sync::atomic::AtomicUsize,
+    attended: AtomicUsize,
     /// Executions that were asked for, in all.
-    asked: std::sync::atomic::AtomicUsize,
+    asked: AtomicUsize,
     /// How long Jobs that are made now are kept, but for the skew of clocks.
-    retention_seconds: std::sync::atomic::AtomicU64,
+    retention_seconds: AtomicU64,
     _tasks: Vec<AbortOnDropHandle<()>>,
 }
 
@@ -131,10 +132,10 @@ impl Term {
             memory: settings.memory.as_ref().map(|memory| memory.whole.clone()),
             ended: term_ended,
             lease,
-            running: std::sync::atomic::AtomicUsize::new(0),
-            attended: std::sync::atomic::AtomicUsize::new(0),
-            asked: std::sync::atomic::AtomicUsize::new(0),
-            retention_seconds: std::sync::atomic::AtomicU64::new(services.retention.as_secs()),
+            running: AtomicUsize::new(0),
+            attended: AtomicUsize::new(0),
+            asked: AtomicUsize::new(0),
+            retention_seconds: AtomicU64::new(services.retention.as_secs()),
             _tasks: tasks,
         })
     }
@@ -143,9 +144,7 @@ impl Term {
     pub(in crate::jobs) fn renew(&self) {
         let resolved = self.resolved.load_full();
         self.records.renew(now(), resolved.ttl, resolved.admission);
-        let before = self
-            .retention_seconds
-            .swap(resolved.ttl.as_secs(), std::sync::atomic::Ordering::Relaxed);
+        let before = self.retention_seconds.swap(resolved.ttl.as_secs(), Ordering::Relaxed);
         if resolved.ttl.as_secs() < before {
             let (cluster, resolved) = (self.launcher.cluster.clone(), Arc::clone(&resolved));
             self.unwritten
@@ -163,21 +162,19 @@ impl Term {
         PoolCounts {
             ready: self.pool.ready(),
             desired: self.pool.desired(),
-            running: self.running.load(std::sync::atomic::Ordering::Relaxed),
+            running: self.running.load(Ordering::Relaxed),
             queued: self.queue.waiting(),
         }
     }
 
     /// Executions that wait, run, or whose callers get the result at this moment.
     pub(super) fn in_flight(&self) -> usize {
-        self.records
-            .live()
-            .max(self.attended.load(std::sync::atomic::Ordering::Relaxed))
+        self.records.live().max(self.attended.load(Ordering::Relaxed))
     }
 
     /// How many executions were asked for in this term.
     pub(in crate::jobs) fn requested(&self) -> usize {
-        self.asked.load(std::sync::atomic::Ordering::Relaxed)
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Claims and runs, or joins the run of the same id.
@@ -187,7 +184,7 @@ impl Term {
         cancel: &CancellationToken,
         events: mpsc::Sender<Event>,
     ) -> Outcome {
-        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.asked.fetch_add(1, Ordering::Relaxed);
         if let Some(missing) = self.refusal() {
             return Err(ExecutionError::Unavailable(missing));
         }
@@ -221,7 +218,7 @@ impl Term {
             Some(Claim::Ended(outcome)) => KnownState::Ended(outcome),
             Some(Claim::First(..)) | None => return Ok(None),
         };
-        self.asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.asked.fetch_add(1, Ordering::Relaxed);
         Ok(Some(state))
     }
 
@@ -363,7 +360,7 @@ impl Term {
                 Err(refused) if refused.is_of_node && tried < MAX_PODS && self.refusal().is_none() => continue,
                 Err(refused) => return Err(ExecutionError::Unavailable(refused.missing)),
             };
-            let job = sandbox.job.clone();
+            let job = sandbox.pod.job.clone();
             let room = self
                 .memory_to_send(request, |memory, bytes| memory.try_take(bytes).ok())
                 .await;
@@ -455,7 +452,7 @@ impl Term {
             () = cancellation.cancel.cancelled() => Err(ExecutionError::Cancelled),
             () = cancellation.lost.cancelled() => return Err(ExecutionError::NotOwner { owner: None }),
         };
-        self.launcher.cluster.delete_job(&sandbox.job).await;
+        self.launcher.cluster.delete_job(&sandbox.pod.job).await;
         refused
     }
 
@@ -558,17 +555,17 @@ fn queue_settings(resolved: &ResolvedRuntime) -> QueueSettings {
 }
 
 /// Counts a run or a caller while it lives.
-struct CountGuard<'a>(&'a std::sync::atomic::AtomicUsize);
+struct CountGuard<'a>(&'a AtomicUsize);
 
 impl<'a> CountGuard<'a> {
-    fn add(count: &'a std::sync::atomic::AtomicUsize) -> Self {
-        count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    fn add(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
         Self(count)
     }
 }
 
 impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

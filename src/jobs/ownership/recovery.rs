@@ -153,9 +153,8 @@ pub(super) async fn recover(
     while let Some(ended) = idle.next().await {
         ending.extend(ended);
     }
-    let has_ended = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended);
     let all_ended = ending.into_iter().map(|mut state| async move {
-        let _ = state.wait_for(has_ended).await;
+        let _ = state.wait_for(PodState::has_ended).await;
     });
     let _ = tokio::time::timeout(END_PATIENCE, futures::future::join_all(all_ended)).await;
     delete_leftover_jobs(launcher, resolved, &kept).await;

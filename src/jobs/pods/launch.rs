@@ -47,36 +47,18 @@ const NAME_PART_BYTES: usize = 40;
 pub(in crate::jobs) struct Sandbox {
     /// The stream to its runner.
     pub(in crate::jobs) attached: Attachment,
-    /// The sandbox's Job.
-    pub(in crate::jobs) job: String,
-    /// The name of its pod.
-    pub(in crate::jobs) pod: String,
-    /// The uid of its pod.
-    pub(in crate::jobs) uid: String,
+    /// Its pod.
+    pub(in crate::jobs) pod: PodRef,
     /// The node that its pod is on.
     pub(in crate::jobs) node: String,
     /// The values from Secrets that it carries.
     pub(in crate::jobs) env: Vec<EnvGrant>,
-    /// The watch's view of it.
-    pub(in crate::jobs) state: watch::Receiver<PodState>,
     /// The locks that hold.
     pub(in crate::jobs) locks: Option<LockReport>,
     /// When the Job's deadline ends it.
     pub(in crate::jobs) dies: Instant,
     /// When it became ready.
     pub(in crate::jobs) since: Instant,
-}
-
-impl Sandbox {
-    /// Its pod, without the stream.
-    pub(in crate::jobs) fn pod_ref(&self) -> PodRef {
-        PodRef {
-            job: self.job.clone(),
-            pod: self.pod.clone(),
-            uid: self.uid.clone(),
-            state: self.state.clone(),
-        }
-    }
 }
 
 /// Pods that stay and wait for a node after their callers got an error, at most. They make an autoscaler add one; more
@@ -162,9 +144,7 @@ impl Launcher {
         let identity = JobIdentity {
             name: job_name(&resolved.name),
             uid: self.pick_uid(resolved),
-            image: requirements.image.clone(),
-            resources: requirements.resources.clone(),
-            env: requirements.env.clone(),
+            requirements: requirements.clone(),
             owner: self.replica.clone(),
             avoid: self.gate.avoided(resolved.requires_isolation),
             purpose: JobPurpose::Run,
@@ -193,12 +173,14 @@ impl Launcher {
         };
         let mut sandbox = Sandbox {
             attached,
-            job: identity.name,
-            pod: facts.name,
-            uid: facts.uid,
+            pod: PodRef {
+                job: identity.name,
+                pod: facts.name,
+                uid: facts.uid,
+                state,
+            },
             node: facts.node.unwrap_or_default(),
             env: requirements.env.clone(),
-            state,
             locks: None,
             dies: began + resolved.active_deadline(),
             since: began,
@@ -335,7 +317,7 @@ impl Launcher {
             }
             Ok(Err(error @ ExecutionError::Cluster(_))) => Err(error),
             // The stream ended: the pod's state says why.
-            Ok(Err(error)) => match sandbox.state.borrow().facts.as_ref().and_then(pod_failure) {
+            Ok(Err(error)) => match sandbox.pod.state.borrow().facts.as_ref().and_then(pod_failure) {
                 Some(found) => Err(found.error(false)),
                 None => Err(stream_ended(&error)),
             },

@@ -24,6 +24,13 @@ pub(in crate::jobs) struct PodState {
     pub(in crate::jobs) is_gone: bool,
 }
 
+impl PodState {
+    /// Whether the pod is deleted, or its container has ended.
+    pub(in crate::jobs) fn has_ended(&self) -> bool {
+        self.is_gone || self.facts.as_ref().is_some_and(PodFacts::has_ended)
+    }
+}
+
 /// A pod without its stream.
 #[derive(Debug, Clone)]
 pub(in crate::jobs) struct PodRef {

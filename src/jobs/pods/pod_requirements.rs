@@ -7,17 +7,17 @@ use crate::jobs::resolved_runtime::{EnvGrant, PodResources};
 
 /// Which pod is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::jobs) struct PodRequirements {
-    /// The image of the sandbox.
-    pub(in crate::jobs) image: String,
-    /// The resources of the sandbox.
-    pub(in crate::jobs) resources: PodResources,
-    /// Values from Secrets.
-    pub(in crate::jobs) env: Vec<EnvGrant>,
+pub struct PodRequirements {
+    /// Image, the runtime's or one that the runtime allows.
+    pub image: String,
+    /// Resources, the runtime's or those that the skill asks for, under the runtime's ceiling.
+    pub resources: PodResources,
+    /// Environment values of the container from Secrets; the run sees only those that it is granted.
+    pub env: Vec<EnvGrant>,
     /// The environment of packages that its image has for it.
-    pub(in crate::jobs) packages: Option<EnvironmentImage>,
+    pub packages: Option<EnvironmentImage>,
     /// The interpreter to start ahead; none for commands.
-    pub(in crate::jobs) language: Option<Language>,
+    pub language: Option<Language>,
 }
 
 /// For whom the pod is started.

@@ -169,11 +169,10 @@ impl Pool {
         let ended = idle.into_iter().map(|idle| async {
             let _ = idle.take.send(());
             if let Ok(Some(mut sandbox)) = idle.held.await {
-                self.launcher.cluster.delete_job(&sandbox.job).await;
+                self.launcher.cluster.delete_job(&sandbox.pod.job).await;
                 // A next owner that finds it terminating may not be able to prove that nothing has run in it.
-                let has_ended =
-                    |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended);
-                let _ = tokio::time::timeout(CLOSE_PATIENCE, sandbox.state.wait_for(has_ended)).await;
+                let ended = sandbox.pod.state.wait_for(PodState::has_ended);
+                let _ = tokio::time::timeout(CLOSE_PATIENCE, ended).await;
             }
         });
         futures::future::join_all(ended).await;
@@ -227,7 +226,7 @@ impl Pool {
 
     fn discard(&self, sandbox: Sandbox) {
         let cluster = self.launcher.cluster.clone();
-        tokio::spawn(async move { cluster.delete_job(&sandbox.job).await });
+        tokio::spawn(async move { cluster.delete_job(&sandbox.pod.job).await });
     }
 
     /// Reserves the right to start one missing pod: of the kind that was used last.
@@ -306,7 +305,7 @@ impl Pool {
             tokio::spawn(async move {
                 let _ = idle.take.send(());
                 if let Ok(Some(sandbox)) = idle.held.await {
-                    cluster.delete_job(&sandbox.job).await;
+                    cluster.delete_job(&sandbox.pod.job).await;
                 }
             });
         }
@@ -357,9 +356,7 @@ fn wanted(slots: &Slots, resolved: &ResolvedRuntime, now: Instant) -> BTreeMap<P
 
 /// Holds the stream of a warm pod until it is taken; `None` if the pod dies first.
 async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()>) -> Option<Sandbox> {
-    let Sandbox {
-        attached, state, job, ..
-    } = &mut sandbox;
+    let Sandbox { attached, pod, .. } = &mut sandbox;
     let mut why = String::new();
     let died = async {
         loop {
@@ -376,8 +373,8 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
                         return;
                     }
                 },
-                changed = state.changed() => {
-                    let state = state.borrow();
+                changed = pod.state.changed() => {
+                    let state = pod.state.borrow();
                     let is_bad = |facts: &PodFacts| facts.has_ended() || pod_failure(facts).is_some();
                     if changed.is_err() || state.is_gone || state.facts.as_ref().is_some_and(is_bad) {
                         let found = state.facts.as_ref().and_then(pod_failure);
@@ -391,7 +388,7 @@ async fn hold(pool: Arc<Pool>, mut sandbox: Sandbox, taken: oneshot::Receiver<()
     if taken_before_death(taken, died).await {
         return Some(sandbox);
     }
-    tracing::info!(%job, %why, "a pod of the pool is lost");
+    tracing::info!(job = %pod.job, %why, "a pod of the pool is lost");
     // The run that takes the next one does not wait for it.
     pool.discard(sandbox);
     pool.runs.notify();

@@ -14,7 +14,7 @@ use crate::jobs::cluster::Cluster;
 use crate::jobs::keys::Keys;
 use crate::jobs::ownership::recovery::tests::clients_before;
 use crate::jobs::pods::attach::Attachment;
-use crate::jobs::pods::pod_index::PodIndex;
+use crate::jobs::pods::pod_index::{PodIndex, PodRef};
 use crate::jobs::pods::spec::tests::resolved;
 
 #[tokio::test]
@@ -72,12 +72,14 @@ fn sandbox(launcher: &Launcher, job: &str) -> (Sandbox, [DuplexStream; 2]) {
     let (stdout, runner_stdout) = tokio::io::duplex(4096);
     let sandbox = Sandbox {
         attached: Attachment::over(stdin, stdout, (), launcher.keys.runner("uid")),
-        job: job.to_owned(),
-        pod: "pod".to_owned(),
-        uid: "uid".to_owned(),
+        pod: PodRef {
+            job: job.to_owned(),
+            pod: "pod".to_owned(),
+            uid: "uid".to_owned(),
+            state: launcher.index.follow(job),
+        },
         node: "node".to_owned(),
         env: Vec::new(),
-        state: launcher.index.follow(job),
         locks: None,
         dies: Instant::now() + Duration::from_mins(10),
         since: Instant::now(),

@@ -32,12 +32,8 @@ pub struct JobIdentity {
     pub name: String,
     /// User and group id of the pod.
     pub uid: u32,
-    /// Image, the runtime's or one that the runtime allows.
-    pub image: String,
-    /// Resources, the runtime's or those that the skill asks for, under the runtime's ceiling.
-    pub resources: PodResources,
-    /// Environment values of the container from Secrets; the run sees only those that it is granted.
-    pub env: Vec<EnvGrant>,
+    /// Image, resources and values of its pod.
+    pub requirements: PodRequirements,
     /// Replica that made it.
     pub owner: String,
     /// Nodes that it is not to be placed on, by name.
@@ -118,9 +114,7 @@ pub fn pool_key(resolved: &ResolvedRuntime, image: &str, resources: &PodResource
     let identity = JobIdentity {
         name: String::new(),
         uid: resolved.uids.first,
-        image: requirements.image,
-        resources: requirements.resources,
-        env: requirements.env,
+        requirements,
         owner: String::new(),
         avoid: Vec::new(),
         purpose: JobPurpose::Run,
@@ -139,7 +133,8 @@ pub fn pool_key(resolved: &ResolvedRuntime, image: &str, resources: &PodResource
 }
 
 fn labels(resolved: &ResolvedRuntime, identity: &JobIdentity) -> BTreeMap<String, String> {
-    let key = pool_key(resolved, &identity.image, &identity.resources, &identity.env);
+    let wanted = &identity.requirements;
+    let key = pool_key(resolved, &wanted.image, &wanted.resources, &wanted.env);
     let mut labels = BTreeMap::from([
         (
             knack_vocabulary::LABEL_ROLE.to_owned(),
@@ -298,7 +293,7 @@ fn container(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Container {
     };
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(identity.image.clone()),
+        image: Some(identity.requirements.image.clone()),
         image_pull_policy: Some(resolved.image_pull_policy.as_str().to_owned()),
         command: Some(vec![RUNNER_PATH.to_owned()]),
         args,
@@ -306,8 +301,8 @@ fn container(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Container {
         // An attach that ends must not end the run.
         stdin_once: Some(false),
         tty: Some(false),
-        env: some(identity.env.iter().map(variable).collect()),
-        resources: Some(resources(&identity.resources)),
+        env: some(identity.requirements.env.iter().map(variable).collect()),
+        resources: Some(resources(&identity.requirements.resources)),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             capabilities: Some(Capabilities {
@@ -331,7 +326,7 @@ fn volumes(resolved: &ResolvedRuntime, identity: &JobIdentity) -> Vec<Volume> {
         name: WORK_VOLUME.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
             medium: Some("Memory".to_owned()),
-            size_limit: Some(Quantity(identity.resources.work_size.clone())),
+            size_limit: Some(Quantity(identity.requirements.resources.work_size.clone())),
         }),
         ..Volume::default()
     }];

@@ -3,6 +3,7 @@ use std::time::Duration;
 use knack_execution::Language;
 
 use super::*;
+use crate::jobs::pods::kinds::PodKind;
 use crate::jobs::resolved_runtime::{ImagePullPolicy, JournalMode, UidRange};
 
 pub(crate) fn resolved() -> ResolvedRuntime {
@@ -51,9 +52,7 @@ fn identity() -> JobIdentity {
     JobIdentity {
         name: "knack-default-x7f3a".to_owned(),
         uid: 200_123,
-        image: resolved.image,
-        resources: resolved.resources,
-        env: Vec::new(),
+        requirements: PodRequirements::of_pool(&resolved, &PodKind::plain(None)),
         owner: "knack-hub-0".to_owned(),
         avoid: Vec::new(),
         purpose: JobPurpose::Run,
@@ -100,15 +99,18 @@ fn a_run_with_everything_set() {
         ..resolved()
     };
     let identity = JobIdentity {
-        env: vec![EnvGrant {
-            name: "API_KEY".to_owned(),
-            secret: "weather".to_owned(),
-            key: "key".to_owned(),
-            skills: vec!["team/weather".to_owned()],
-        }],
-        resources: PodResources {
-            extended: BTreeMap::from([("example.org/gpu".to_owned(), "1".to_owned())]),
-            ..PodResources::default()
+        requirements: PodRequirements {
+            env: vec![EnvGrant {
+                name: "API_KEY".to_owned(),
+                secret: "weather".to_owned(),
+                key: "key".to_owned(),
+                skills: vec!["team/weather".to_owned()],
+            }],
+            resources: PodResources {
+                extended: BTreeMap::from([("example.org/gpu".to_owned(), "1".to_owned())]),
+                ..PodResources::default()
+            },
+            ..identity().requirements
         },
         ..identity()
     };

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::jobs::cluster::failure::failure;
 use crate::jobs::cluster::journal::{self, ReadExtent};
-use crate::jobs::cluster::pod_facts::PodFacts;
 use crate::jobs::pods::launch::Launcher;
 use crate::jobs::pods::pod_index::{PodRef, PodState};
 
@@ -66,11 +65,10 @@ pub(in crate::jobs) async fn end_unstarted(launcher: &Launcher, pod: &PodRef, ke
 /// missed.
 async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationToken) -> Option<bool> {
     let mut state = pod.state.clone();
-    let has_ended = |state: &PodState| state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended);
     let mut last = FinalRead::Nothing;
     loop {
         // A run that ended before it is read has written everything.
-        let had_ended = has_ended(&state.borrow_and_update());
+        let had_ended = state.borrow_and_update().has_ended();
         let (opened, mut ignore) = (|| watching.cancel(), |_: &FromRunner| {});
         let pods = &launcher.cluster.pods;
         let journal = launcher.journal(&pod.uid);
@@ -95,7 +93,7 @@ async fn has_started(launcher: &Launcher, pod: &PodRef, watching: &CancellationT
             Err(kube::Error::Api(status)) if status.code < 500 => watching.cancel(),
             Err(_) => last = FinalRead::Nothing,
         }
-        let ends = |state: &PodState| state.is_gone || (!had_ended && has_ended(state));
+        let ends = |state: &PodState| state.is_gone || (!had_ended && state.has_ended());
         let _ = tokio::time::timeout(BURN_POLL_INTERVAL, state.wait_for(ends)).await;
         if state.borrow().is_gone {
             return last.at_the_end(&state.borrow());
@@ -127,6 +125,7 @@ impl FinalRead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::cluster::pod_facts::PodFacts;
 
     #[test]
     fn a_pod_that_went_has_started_nothing_if_its_journal_or_its_last_status_says_so() {

@@ -113,11 +113,11 @@ pub(super) async fn run(
 ) -> RunEnd {
     let execution = &request.execution;
     let reference = ExecutionRef::of(execution);
-    let pod = sandbox.pod_ref();
+    let pod = sandbox.pod.clone();
     let run = match last_frame(launcher, &sandbox, request, start) {
         Ok(run) => run,
         Err(error) => {
-            launcher.cluster.delete_job(&sandbox.job).await;
+            launcher.cluster.delete_job(&pod.job).await;
             return RunEnd::NotStarted(error);
         }
     };
@@ -169,7 +169,7 @@ async fn converse_within(
     collected: &mut CollectedFrames,
     events: &mut EventWriter,
 ) -> ConversationEnd {
-    let mut state = sandbox.pod_ref().state;
+    let mut state = sandbox.pod.state.clone();
     let received = AtomicUsize::new(0);
     let mut room = outgoing.room.take();
     let mut observe = |frame: &FromRunner| {
@@ -234,7 +234,7 @@ fn last_frame(
         is_warm: start == StartKind::Warm,
         timeout_ms: millis(execution.limits.timeout),
     };
-    let context = launcher.keys.seal(&sandbox.uid, &context);
+    let context = launcher.keys.seal(&sandbox.pod.uid, &context);
     Ok(run_frame(execution, program, language, context))
 }
 
@@ -322,7 +322,7 @@ async fn acknowledge(launcher: Launcher, pod: PodRef, mut sandbox: Sandbox) {
 /// Ends a pod whose runner has answered and does not exit: whatever it still does was not requested.
 pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
     let mut state = pod.state;
-    let ended = state.wait_for(has_ended);
+    let ended = state.wait_for(PodState::has_ended);
     if tokio::time::timeout(STAY_TIMEOUT, ended).await.is_err() {
         tracing::warn!(pod = %pod.pod, "the runner sent its result but does not exit; deleting its pod");
         launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
@@ -339,7 +339,7 @@ async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
         Ok(Ok(())) => {
             tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
         }
-        _ => launcher.cluster.delete_pod(&sandbox.pod, &sandbox.uid).await,
+        _ => launcher.cluster.delete_pod(&sandbox.pod.pod, &sandbox.pod.uid).await,
     }
 }
 
@@ -363,7 +363,7 @@ pub(super) async fn determine_end(
     // A late journal was read and does not show the run.
     let mut is_undecided = false;
     loop {
-        let pod_ended = has_ended(&pod.state.borrow());
+        let pod_ended = pod.state.borrow().has_ended();
         let is_late = Instant::now() >= late && !is_undecided;
         let (until, bound) = match (pod_ended, has_started) {
             (true, _) => (ReadExtent::Now, give_up),
@@ -443,11 +443,6 @@ async fn end_by_journal(
         Some(end) => end,
         None => end_without_result(launcher, pod, has_started).await,
     })
-}
-
-/// Whether the pod is deleted, or its container has ended.
-fn has_ended(state: &PodState) -> bool {
-    state.is_gone || state.facts.as_ref().is_some_and(PodFacts::has_ended)
 }
 
 fn journal_unreadable() -> ExecutionError {

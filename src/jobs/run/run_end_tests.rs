@@ -183,7 +183,7 @@ async fn log(
     }
     let mut pod = cluster_state.pod.subscribe();
     let ended = async move {
-        let _ = pod.wait_for(has_ended).await;
+        let _ = pod.wait_for(PodState::has_ended).await;
         Ok(Vec::new())
     };
     let first = futures::stream::iter([Ok::<_, std::convert::Infallible>(bytes)]);
