@@ -143,7 +143,7 @@ pub(super) async fn request(
             }
         }
         None => ExecutionRequest {
-            skill: Some(skill.id.to_string()),
+            skill: Some(skill.id.clone()),
             mounts: vec![mount],
             ..ExecutionRequest::new(id, CALLER, command(args, skill)?)
         },

@@ -23,7 +23,7 @@ use knack_skill::model::{Skill, SkillRef};
 use knack_tool_schema::validate;
 use serde_json::{Map, Value};
 
-use crate::jobs::{JobRequest, PodResources, ResolvedRuntime};
+use crate::jobs::{JobRequest, PodResources, ResolvedRuntime, RunSkill};
 use crate::selection::{Rejection, Scope, asked_image, resources_allowed};
 
 /// Skills mounted in one run: more than a conversation loads, fewer than would fill a work directory.
@@ -171,7 +171,7 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
     let execution = ExecutionRequest {
         id,
         caller: caller.clone(),
-        skill: reference.as_ref().map(ToString::to_string),
+        skill: reference.clone(),
         program,
         tool,
         mounts: mounts(&post.mounts, mounted),
@@ -182,9 +182,10 @@ pub fn admit(post: ExecutionPost, id: ExecutionId, admission: &Admission<'_>) ->
         trace: None,
     };
     Ok(JobRequest {
-        skill_namespace: reference.as_ref().map(|skill| skill.namespace.clone()),
-        skill: reference.map(|skill| skill.name),
-        revision: skill.map(|mounted| mounted.revision),
+        skill: reference.zip(skill).map(|(id, mounted)| RunSkill {
+            id,
+            revision: Some(mounted.revision),
+        }),
         packages,
         image,
         resources,

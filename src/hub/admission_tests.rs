@@ -204,7 +204,11 @@ fn grants_are_for_declared_tools_only() {
         let request = admitted(&change, &granting()).unwrap();
         assert_eq!(values(&request), [""; 0], "{change}");
         // The label is kept, so that the runs of a skill can be found by it.
-        assert_eq!(request.skill.as_deref(), Some("weather"), "{change}");
+        assert_eq!(
+            request.skill.as_ref().map(|skill| &*skill.id.name),
+            Some("weather"),
+            "{change}"
+        );
         assert_eq!(request.execution.caller, "team/app/u");
         assert!(request.execution.env.is_empty());
     }

@@ -6,8 +6,11 @@ use chacha20poly1305::aead::Aead as _;
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit as _, Nonce};
 use hmac::{Hmac, Mac as _};
 use knack_runner::protocol::Key;
+use knack_skill::model::SkillRef;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
+
+use super::request::RunSkill;
 
 /// Makes keys from the hub's secret and a pod's uid: every pod has its own, and every replica can make it again.
 #[derive(Clone)]
@@ -24,24 +27,65 @@ impl std::fmt::Debug for Keys {
 
 /// The owner of the run; sealed, since viewers can read logs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "SealedContext", into = "SealedContext")]
 pub(super) struct Context {
     /// The caller's key.
     pub(super) caller: String,
-    /// Namespace of the skill.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) skill_namespace: Option<String>,
-    /// Name of the skill.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) skill: Option<String>,
-    /// Revision of the skill.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) revision: Option<String>,
+    /// The skill that it belongs to.
+    pub(super) skill: Option<RunSkill>,
     /// Whether the program is a command.
     pub(super) is_command: bool,
     /// Whether the pod was warm.
     pub(super) is_warm: bool,
     /// The time limit of the run, milliseconds.
     pub(super) timeout_ms: u64,
+}
+
+/// A [`Context`] as it is sealed: the parts of the skill are members of their own.
+#[derive(Serialize, Deserialize)]
+struct SealedContext {
+    caller: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    skill_namespace: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    skill: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    revision: Option<String>,
+    is_command: bool,
+    is_warm: bool,
+    timeout_ms: u64,
+}
+
+impl From<Context> for SealedContext {
+    fn from(context: Context) -> Self {
+        let (id, revision) = context.skill.map(|skill| (skill.id, skill.revision)).unzip();
+        let (skill_namespace, skill) = id.map(|id| (id.namespace, id.name)).unzip();
+        Self {
+            caller: context.caller,
+            skill_namespace,
+            skill,
+            revision: revision.flatten(),
+            is_command: context.is_command,
+            is_warm: context.is_warm,
+            timeout_ms: context.timeout_ms,
+        }
+    }
+}
+
+impl From<SealedContext> for Context {
+    fn from(sealed: SealedContext) -> Self {
+        let id = sealed.skill_namespace.zip(sealed.skill);
+        Self {
+            caller: sealed.caller,
+            skill: id.map(|(namespace, name)| RunSkill {
+                id: SkillRef { namespace, name },
+                revision: sealed.revision,
+            }),
+            is_command: sealed.is_command,
+            is_warm: sealed.is_warm,
+            timeout_ms: sealed.timeout_ms,
+        }
+    }
 }
 
 impl Keys {
@@ -97,9 +141,10 @@ mod tests {
         let keys = Keys::new([1; 32]);
         let context = Context {
             caller: "team/app/uid".to_owned(),
-            skill_namespace: Some("team".to_owned()),
-            skill: Some("pdf".to_owned()),
-            revision: None,
+            skill: Some(RunSkill {
+                id: "team/pdf".parse().unwrap(),
+                revision: None,
+            }),
             is_command: false,
             is_warm: true,
             timeout_ms: 10_000,
@@ -110,5 +155,36 @@ mod tests {
         assert_eq!(keys.open("pod-2", &sealed), None);
         assert_eq!(Keys::new([2; 32]).open("pod-1", &sealed), None);
         assert_ne!(keys.runner("pod-1"), keys.runner("pod-2"));
+    }
+    /// A hub reads what another version has sealed, so members stay as they are.
+    #[test]
+    fn a_context_is_sealed_as_it_was_before_its_skill_was_one_value() {
+        let of_skill = |skill: Option<RunSkill>| Context {
+            caller: "team/app/uid".to_owned(),
+            skill,
+            is_command: false,
+            is_warm: true,
+            timeout_ms: 10_000,
+        };
+        let skill = |revision: Option<&str>| RunSkill {
+            id: "team/pdf".parse().unwrap(),
+            revision: revision.map(str::to_owned),
+        };
+        for (context, members) in [
+            (of_skill(None), ""),
+            (
+                of_skill(Some(skill(None))),
+                r#""skill_namespace":"team","skill":"pdf","#,
+            ),
+            (
+                of_skill(Some(skill(Some("1f2e")))),
+                r#""skill_namespace":"team","skill":"pdf","revision":"1f2e","#,
+            ),
+        ] {
+            let text =
+                format!(r#"{{"caller":"team/app/uid",{members}"is_command":false,"is_warm":true,"timeout_ms":10000}}"#);
+            assert_eq!(serde_json::to_string(&context).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Context>(&text).unwrap(), context);
+        }
     }
 }

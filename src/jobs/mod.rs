@@ -32,7 +32,7 @@ pub use from_api::{Defaults, languages};
 pub use knack_serving::beacon::{Beacon, ProbeTarget};
 pub use pods::pod_requirements::PodRequirements;
 pub use pods::spec::{JobIdentity, JobPurpose, job_spec, pool_key};
-pub use request::{JobRequest, PoolCounts};
+pub use request::{JobRequest, PoolCounts, RunSkill};
 pub use resolved_runtime::{
     EnvGrant, ImagePullPolicy, JournalMode, PodResources, ResolvedRuntime, Resource, RunnerSource, Toleration, UidRange,
 };

@@ -6,21 +6,27 @@ use knack_execution::ExecutionRequest;
 use knack_memory::MemoryShare;
 use knack_packages::environment::EnvironmentImage;
 use knack_serving::bodies::Holding;
+use knack_skill::model::SkillRef;
 
 use super::resolved_runtime::PodResources;
+
+/// The skill that a run belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSkill {
+    /// Namespace and name.
+    pub id: SkillRef,
+    /// Its revision, where it is known: what the artifact's name ends in.
+    pub revision: Option<String>,
+}
 
 /// An execution at a runtime: the request and its requirements for the pod.
 #[derive(Debug, Clone)]
 pub struct JobRequest {
     /// The execution to run.
     pub execution: ExecutionRequest,
-    /// Namespace of the skill that the run belongs to; with [`JobRequest::skill`] the Job's labels, and nothing else: a right
-    /// to values has only `execution.tool`.
-    pub skill_namespace: Option<String>,
-    /// Name of the skill.
-    pub skill: Option<String>,
-    /// Revision of the skill: what the artifact's name ends in.
-    pub revision: Option<String>,
+    /// The skill that the run belongs to. It decides about the Job's labels, and nothing else: a right to values has only
+    /// `execution.tool`.
+    pub skill: Option<RunSkill>,
     /// Another image than the runtime's, if the runtime allows it. One that the runtime does not name goes cold.
     pub image: Option<String>,
     /// The environment of the skill's packages, in an image of its own.
@@ -36,21 +42,14 @@ pub struct JobRequest {
 }
 
 impl From<ExecutionRequest> for JobRequest {
-    /// The runtime's settings, for the skill that the request names (`namespace/name`).
+    /// The runtime's settings, for the skill that the request names.
     fn from(execution: ExecutionRequest) -> Self {
-        let parts = execution.skill.as_deref().and_then(|skill| skill.split_once('/'));
-        let (skill_namespace, skill) = match parts {
-            Some((namespace, name)) => (Some(namespace.to_owned()), Some(name.to_owned())),
-            None => (None, execution.skill.clone()),
-        };
         Self {
             sharer: execution.caller.clone(),
             memory: None,
             content: Vec::new(),
+            skill: execution.skill.clone().map(|id| RunSkill { id, revision: None }),
             execution,
-            skill_namespace,
-            skill,
-            revision: None,
             image: None,
             packages: None,
             resources: None,

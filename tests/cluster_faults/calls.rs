@@ -23,7 +23,7 @@ const SLEEPER_SECONDS: u64 = 60;
 pub(crate) struct Calls {
     executor: Arc<RemoteExecutor>,
     mount: Arc<SkillMount>,
-    skill: String,
+    skill: SkillRef,
 }
 
 impl Calls {
@@ -44,7 +44,7 @@ impl Calls {
                 name: SKILL.to_owned(),
                 skill,
             }),
-            skill: format!("{namespace}/{SKILL}"),
+            skill: id,
         }
     }
 

@@ -94,7 +94,7 @@ async fn execute(installation: &Installation, client: &HubClient, code: Option<&
         }
     };
     let request = ExecutionRequest {
-        skill: Some(format!("{}/{SKILL}", id.namespace)),
+        skill: Some(id),
         tool,
         working_directory: WorkingDirectory::Skill(SKILL.to_owned()),
         mounts: vec![SkillMount {

@@ -455,7 +455,7 @@ impl Installation {
             argv: words.iter().map(ToString::to_string).collect(),
         };
         let request = ExecutionRequest {
-            skill: Some(format!("{namespace}/{name}")),
+            skill: Some(id),
             mounts: vec![SkillMount {
                 name: name.to_owned(),
                 skill,

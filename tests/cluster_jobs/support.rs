@@ -158,7 +158,7 @@ pub(crate) fn python(source: &str) -> ExecutionRequest {
         source: source.to_owned(),
     };
     ExecutionRequest {
-        skill: Some("team/tested".to_owned()),
+        skill: "team/tested".parse().ok(),
         limits: Limits {
             timeout: RUN_TIMEOUT,
             ..Limits::default()

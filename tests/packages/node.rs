@@ -485,7 +485,7 @@ fn request(call: &str, program: Program, skill: Option<&Arc<Skill>>) -> Executio
         ..python(call, "")
     };
     if let Some(skill) = skill {
-        request.skill = Some("default/greeter".to_owned());
+        request.skill = Some(skill.id.clone());
         request.mounts = vec![SkillMount {
             name: "greeter".to_owned(),
             skill: Arc::clone(skill),

@@ -97,7 +97,7 @@ async fn bench(skill: &Skill, warm: usize) -> Bench {
 }
 
 fn of(skill: &Arc<Skill>, mut request: ExecutionRequest) -> ExecutionRequest {
-    request.skill = Some(format!("default/{}", skill.id.name));
+    request.skill = Some(skill.id.clone());
     request.mounts = vec![SkillMount {
         name: skill.id.name.clone(),
         skill: Arc::clone(skill),

@@ -64,14 +64,8 @@ impl Environments {
     ///
     /// Errors: the skill's packages are not there.
     pub(super) fn of(&self, request: &ExecutionRequest) -> Result<Option<Arc<Environment>>, ExecutionError> {
-        let Some(name) = &request.skill else { return Ok(None) };
-        let is_named = |mount: &&super::SkillMount| {
-            let id = &mount.skill.id;
-            name.strip_prefix(id.namespace.as_str())
-                .and_then(|rest| rest.strip_prefix('/'))
-                == Some(id.name.as_str())
-        };
-        let Some(mount) = request.mounts.iter().find(is_named) else {
+        let Some(skill) = &request.skill else { return Ok(None) };
+        let Some(mount) = request.mounts.iter().find(|mount| mount.skill.id == *skill) else {
             return Ok(None);
         };
         let all = self.0.read().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use knack_skill::call::ToolRun;
-use knack_skill::model::Skill;
+use knack_skill::model::{Skill, SkillRef};
 use knack_telemetry::TraceContext;
 
 use super::ExecutionId;
@@ -19,8 +19,8 @@ pub struct ExecutionRequest {
     /// The owner of this execution: an opaque key (a hash of the credential, or the caller's uid). Another caller never
     /// sees the id.
     pub caller: String,
-    /// `namespace/name` of the skill, for logs and records only; `None` for code that belongs to none.
-    pub skill: Option<String>,
+    /// The skill, for logs and records only; `None` for code that belongs to none.
+    pub skill: Option<SkillRef>,
     /// The program.
     pub program: Program,
     /// The declared tool whose command `program` is; `None`: model-written code or a user's command line. Only a
@@ -50,7 +50,7 @@ impl ExecutionRequest {
             argv: tool.argv.clone(),
         };
         Self {
-            skill: Some(tool.skill.to_string()),
+            skill: Some(tool.skill.clone()),
             working_directory: WorkingDirectory::Skill(mount.name.clone()),
             mounts: vec![mount],
             tool: Some(Arc::new(tool)),

@@ -280,9 +280,7 @@ pub(in crate::jobs) mod tests {
         let keys = Keys::new([0; 32]);
         let context = Context {
             caller: "c".to_owned(),
-            skill_namespace: None,
             skill: None,
-            revision: None,
             is_command: true,
             is_warm: false,
             timeout_ms: 1000,

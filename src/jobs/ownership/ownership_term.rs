@@ -190,9 +190,10 @@ impl Term {
         }
         let execution = &request.execution;
         let key = (execution.caller.clone(), execution.id);
+        let skill = execution.skill.as_ref().map(ToString::to_string);
         let claim = self
             .records
-            .claim(now(), &execution.caller, execution.id, execution.skill.as_deref())?;
+            .claim(now(), &execution.caller, execution.id, skill.as_deref())?;
         let (waiter, spool) = match claim {
             Claim::Ended(outcome) => return outcome,
             Claim::Known(waiter) => (waiter, self.spool(&key)),

@@ -343,11 +343,7 @@ struct Adoption {
 impl Adoption {
     /// Makes a run known; one that still runs is followed to its end.
     fn adopt(&self, known: EarlierRun) {
-        let skill = match (&known.context.skill_namespace, &known.context.skill) {
-            (Some(namespace), Some(name)) => Some(format!("{namespace}/{name}")),
-            (None, name) => name.clone(),
-            (Some(_), None) => None,
-        };
+        let skill = known.context.skill.as_ref().map(|skill| skill.id.to_string());
         let Some((run, waiter)) = self.records.adopt(&known.context.caller, known.id, skill.as_deref()) else {
             tracing::error!(id = %known.id, pod = %known.facts.name, "two pods have started one execution");
             return;
@@ -430,9 +426,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
     if is_ours && !(was_over && has_record(&launcher, &facts.job, is_certain).await) {
         let reference = job_record::JobExecution {
             id,
-            skill_namespace: context.skill_namespace,
             skill: context.skill,
-            revision: context.revision,
         };
         job_record::write(&launcher.cluster, &resolved, &facts.job, &reference, &summary).await;
     }

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::lease_notes;
 use crate::jobs::cluster::Cluster;
-use crate::jobs::request::JobRequest;
+use crate::jobs::request::{JobRequest, RunSkill};
 use crate::jobs::resolved_runtime::ResolvedRuntime;
 
 /// Longest value of a label.
@@ -32,12 +32,8 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(5);
 pub(in crate::jobs) struct JobExecution {
     /// The execution.
     pub(in crate::jobs) id: ExecutionId,
-    /// Namespace of the skill.
-    pub(in crate::jobs) skill_namespace: Option<String>,
-    /// Name of the skill.
-    pub(in crate::jobs) skill: Option<String>,
-    /// Revision of the skill.
-    pub(in crate::jobs) revision: Option<String>,
+    /// The skill that it belongs to.
+    pub(in crate::jobs) skill: Option<RunSkill>,
 }
 
 impl JobExecution {
@@ -45,23 +41,18 @@ impl JobExecution {
     pub(in crate::jobs) fn of(request: &JobRequest) -> Self {
         Self {
             id: request.execution.id,
-            skill_namespace: request.skill_namespace.clone(),
             skill: request.skill.clone(),
-            revision: request.revision.clone(),
         }
     }
 
     /// Its labels; values that are too long, or no label values, end in a hash.
     pub(in crate::jobs) fn labels(&self) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([(LABEL_EXECUTION.to_owned(), self.id.to_string())]);
-        for (name, value) in [
-            (LABEL_SKILL_NAMESPACE, &self.skill_namespace),
-            (LABEL_SKILL, &self.skill),
-            (LABEL_REVISION, &self.revision),
-        ] {
-            if let Some(value) = value {
-                labels.insert(name.to_owned(), label_value(value));
-            }
+        if let Some(RunSkill { id, revision }) = &self.skill {
+            labels.insert(LABEL_SKILL_NAMESPACE.to_owned(), label_value(&id.namespace));
+            labels.insert(LABEL_SKILL.to_owned(), label_value(&id.name));
+            let revision = revision.as_deref().map(label_value);
+            labels.extend(revision.map(|revision| (LABEL_REVISION.to_owned(), revision)));
         }
         labels
     }
@@ -319,9 +310,10 @@ mod tests {
     fn the_labels_of_a_run_name_skill_revision_and_execution() {
         let job_execution = JobExecution {
             id: ExecutionId::new(Duration::from_secs(1_763_770_000), "r", 0, "c"),
-            skill_namespace: Some("team".to_owned()),
-            skill: Some("pdf".to_owned()),
-            revision: None,
+            skill: Some(RunSkill {
+                id: "team/pdf".parse().unwrap(),
+                revision: None,
+            }),
         };
         let names: Vec<String> = job_execution.labels().into_keys().collect();
         assert_eq!(names, [LABEL_EXECUTION, LABEL_SKILL, LABEL_SKILL_NAMESPACE]);

@@ -227,9 +227,7 @@ fn last_frame(
     })?;
     let context = Context {
         caller: execution.caller.clone(),
-        skill_namespace: request.skill_namespace.clone(),
         skill: request.skill.clone(),
-        revision: request.revision.clone(),
         is_command: ExecutionRef::of(execution).is_command,
         is_warm: start == StartKind::Warm,
         timeout_ms: millis(execution.limits.timeout),

@@ -29,10 +29,8 @@ pub(crate) fn post_of_request(
             digest: mount.skill.digest.clone(),
         })
         .collect();
-    let skill = request.skill.as_ref().and_then(|skill| {
-        let mut mounted = request.mounts.iter();
-        mounted.position(|mount| mount.skill.id.to_string() == *skill)
-    });
+    let skill = request.skill.as_ref();
+    let skill = skill.and_then(|skill| request.mounts.iter().position(|mount| mount.skill.id == *skill));
     ExecutionPost {
         protocol,
         runtime: runtime.clone(),

@@ -139,10 +139,11 @@ impl Executor for LocalExecutor {
         request.limits.memory_bytes = below_watch(request.limits.memory_bytes, self.inner.memory_bytes);
         let environment = self.inner.environments.of(&request)?;
         self.inner.program(&request, environment.as_deref())?;
+        let skill = request.skill.as_ref().map(ToString::to_string);
         let claim = self
             .inner
             .records
-            .claim(now(), &request.caller, request.id, request.skill.as_deref())?;
+            .claim(now(), &request.caller, request.id, skill.as_deref())?;
         let mut waiter = match claim {
             Claim::Ended(outcome) => return outcome,
             Claim::Known(waiter) => waiter,

@@ -294,7 +294,7 @@ impl ToolRunner {
         Ok(ExecutionRequest {
             id,
             caller: knack_skill::digest::hex(&self.caller_key),
-            skill: spec.skill.as_ref().map(ToString::to_string),
+            skill: spec.skill.clone(),
             program: match &spec.program {
                 call::Program::Code { language, source } => Program::Code {
                     language: language_of(*language),
