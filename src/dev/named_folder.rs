@@ -68,8 +68,8 @@ mod tests {
     /// Somebody deploys: a new folder takes the place of the old one, again and again, while it is read.
     #[test]
     fn a_folder_that_is_swapped_while_it_is_read_gives_all_of_its_skills_or_fails() {
-        const SKILLS: usize = 8;
-        const SWAPS: usize = 300;
+        const SKILLS: usize = 4;
+        const SWAPS: usize = 100;
         let root = tempfile::tempdir().unwrap();
         let (path, old, new) = (
             root.path().join("skills"),
