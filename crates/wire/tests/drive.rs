@@ -146,6 +146,43 @@ fn keep_alives_come_after_two_seconds_and_then_every_ten() {
     assert_eq!(client(&fed(&mut drive, DriveInput::Tick, at(70))), "");
 }
 
+/// A stream may wait for minutes, and ten thousand of them at once: the injected texts, which are most of a small request, are
+/// not kept for each. A second round begins with the bytes of the first.
+#[test]
+fn the_body_of_round_one_is_let_go_when_its_answer_begins_and_is_the_beginning_of_round_two() {
+    let mut drive = Drive::new(request(Format::Chat, CHAT), injection(), settings()).unwrap();
+    let mut out = Vec::new();
+    drive.start(Edits::new(), Vec::new(), at(0), &mut out);
+    let Some(DriveAction::Send { body: first, .. }) = out.pop() else {
+        panic!("nothing is sent")
+    };
+    assert!(!first.is_unique(), "it may have to be sent in another form");
+    fed(&mut drive, DriveInput::Head(GOOD), at(1));
+    assert!(first.is_unique());
+    let calls = DriveInput::Body(Bytes::from_static(CALLS.as_bytes()));
+    let out = fed(&mut drive, calls, at(2));
+    let token = out.iter().find_map(|action| match action {
+        DriveAction::Run(call) => Some(call.token),
+        _ => None,
+    });
+    let outcome = CallOutcome {
+        token: token.unwrap(),
+        text: "r".into(),
+        ..CallOutcome::default()
+    };
+    let out = fed(&mut drive, DriveInput::Result(outcome), at(3));
+    let [DriveAction::Send { body: second, .. }] = &out[..] else {
+        panic!("{out:?}")
+    };
+    let question = br#"{"role":"user","content":"x"}"#;
+    let end = first
+        .windows(question.len())
+        .position(|window| window == question)
+        .unwrap()
+        + question.len();
+    assert_eq!(second[..end], first[..end]);
+}
+
 /// An upstream says that it lives by comments, and items of reasoning are held until it is known whose they are: neither is shown.
 #[test]
 fn what_comes_and_is_not_shown_gives_signs_of_life() {

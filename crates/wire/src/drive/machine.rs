@@ -99,8 +99,11 @@ pub struct Drive {
     /// For an answer that is passed on unread: how what its client can read later is put into the client's terms.
     background: Option<StoredEvents>,
     state: DriveState,
-    /// The body of the running round.
+    /// The body of the running round, or empty if [`Drive::remakes_body`].
     body: Bytes,
+    /// An answer to round 1 is read, whose body was the request with the injection and nothing else. Most answers end with
+    /// it, so it is made again for a second round, and not kept as long as the model writes.
+    remakes_body: bool,
     round: u32,
     retries: u32,
     skill_rounds: u32,
@@ -181,6 +184,7 @@ impl Drive {
             background: None,
             state: DriveState::Waiting,
             body: Bytes::new(),
+            remakes_body: false,
             round: 0,
             retries: 0,
             skill_rounds: 0,
@@ -236,6 +240,7 @@ impl Drive {
         self.resend.may_leave_out =
             !self.transparent && dialect(self.request.format()).adds_member(&self.request, &self.injection);
         self.resend.edits_without_tools = (calls.is_empty() && self.can_go_without(&edits)).then(|| edits.clone());
+        self.remakes_body = edits.is_empty() && calls.is_empty();
         self.body = self.request.apply(&self.injection, edits);
         if !self.transparent {
             self.codec.sent(&self.request, &self.body);

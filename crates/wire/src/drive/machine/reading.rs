@@ -33,6 +33,9 @@ impl Drive {
         if good {
             // It has a copy of the hidden turns.
             self.resend.edits_without_tools = None;
+            if self.remakes_body {
+                self.body = Bytes::new();
+            }
         }
         if self.round == 1 && (self.transparent || !good) && !lost && !left_out && !goes_without {
             self.state = DriveState::Passing {
@@ -315,6 +318,7 @@ impl Drive {
     /// Sends round 1 in another form, since the upstream refused the first one.
     fn send_first_again(&mut self, body: Bytes, now: Duration, out: &mut Vec<DriveAction>) {
         self.body = body;
+        self.remakes_body = false;
         self.round = 0;
         self.send(Duration::ZERO, now, out);
     }

@@ -10,6 +10,7 @@ use crate::drive::values::{
     ToolCall,
 };
 use crate::format::{Ending, dialect, splice};
+use crate::json::Edits;
 use crate::request::ToolChoice;
 use crate::route::Format;
 use crate::stored::StoredForm;
@@ -212,6 +213,9 @@ impl Drive {
 
     fn next_round(&mut self, turn: &[Bytes], results: &[Bytes], now: Duration, out: &mut Vec<DriveAction>) {
         let dialect = dialect(self.request.format());
+        if std::mem::take(&mut self.remakes_body) {
+            self.body = self.request.apply(&self.injection, Edits::new());
+        }
         self.body = dialect.next_body(&self.body, turn, results);
         if self.round == 1
             && self.relaxes()
