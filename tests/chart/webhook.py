@@ -162,7 +162,8 @@ class WebhookTable(Table):
         for what, body, status, word in (
                 ("garbage", b"\xff\x00garbage", 400, "not an AdmissionReview"), ("nothing", b"", 400, "not an AdmissionReview"),
                 ("another kind", json.dumps({"apiVersion": "v1", "kind": "Pod"}).encode(), 400, "Pod of v1"),
-                ("deep", b"[" * 200_000, 400, "not an AdmissionReview"), ("large", b" " * (5 << 20), 413, "4 MiB")):
+                ("deep", b"[" * 200_000, 400, "not an AdmissionReview"), ("large", b" " * (5 << 20), 413, "4 MiB"),
+                ("many values", b'{"a":[' + b"0," * 40_000 + b"0]}", 413, "32768 values")):
             got, text = self.post(body)
             assert_equal((got, word in text), (status, True), "%s: %s" % (what, text))
         assert_equal(self.post(b"{}", path="/elsewhere")[0], 404, "another path")

@@ -570,7 +570,7 @@ mod tests {
             panic!("no Skill");
         };
         let tools = read.spec.tools.unwrap();
-        let kept = tools[0].input_schema.as_ref().unwrap();
+        let kept = tools[0].input_schema.as_ref().unwrap().value();
         assert!(kept["properties"]["a"]["default"].is_null() && kept["properties"]["a"].get("default").is_some());
     }
 

@@ -1,10 +1,10 @@
 //! Tools and inputs of a `Skill`.
 
 use knack_skill::model::{Input, InputKind, Parameter};
+use knack_skill::schema_text::SchemaText;
 use knack_skill::tools::ToolDeclaration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::risk::RiskWord;
 use super::shared::{any_object, is_false};
@@ -25,10 +25,10 @@ pub struct ToolSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 64), inner(length(min = 1, max = 1024)))]
     pub command: Vec<String>,
-    /// JSON Schema of the arguments; takes precedence over `parameters`.
+    /// JSON Schema of the arguments, of at most 64 KiB and 4,096 values; takes precedence over `parameters`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "any_object")]
-    pub input_schema: Option<Value>,
+    pub input_schema: Option<SchemaText>,
     /// Arguments in declared order: the first is positional if required, the others are `--name value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -123,7 +123,7 @@ impl From<&ToolSpec> for ToolDeclaration {
                     required: parameter.required,
                 })
                 .collect(),
-            input_schema: tool.input_schema.clone(),
+            input_schema: tool.input_schema.as_ref().map(SchemaText::value),
             env: tool.env.clone(),
             hidden: tool.hidden,
             risk: tool.risk.map(Into::into),

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use knack_skill::schema_text::SchemaText;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// One line of `GET /v1/catalog`.
 ///
@@ -228,7 +228,7 @@ pub struct ToolLine {
     pub python: Option<String>,
     /// JSON Schema of the arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub input_schema: Option<Value>,
+    pub input_schema: Option<SchemaText>,
     /// Arguments in declared order.
     pub parameters: Vec<ParameterLine>,
     /// Environment names asked for.

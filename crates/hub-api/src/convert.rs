@@ -3,6 +3,7 @@
 use knack_skill::SpecOverrides;
 use knack_skill::model::{ActivationMode, Input, InputKind, Parameter, SandboxRequest};
 use knack_skill::risk::Risk;
+use knack_skill::schema_text::SchemaText;
 use knack_skill::tools::ToolDeclaration;
 
 use crate::{ActivationName, InputLine, Overrides, ParameterLine, RiskName, SandboxLine, ToolLine};
@@ -111,7 +112,7 @@ fn tool_to_line(tool: &ToolDeclaration) -> ToolLine {
         name: tool.name.clone(),
         description: tool.description.clone(),
         command: tool.command.clone(),
-        input_schema: tool.input_schema.clone(),
+        input_schema: tool.input_schema.as_ref().map(SchemaText::from),
         parameters: tool
             .parameters
             .iter()
@@ -142,7 +143,7 @@ fn tool_from_line(line: &ToolLine) -> ToolDeclaration {
                 required: parameter.required,
             })
             .collect(),
-        input_schema: line.input_schema.clone(),
+        input_schema: line.input_schema.as_ref().map(SchemaText::value),
         env: line.env.clone(),
         hidden: line.hidden,
         risk: line.risk.map(|name| known(name).unwrap_or(Risk::Critical)),

@@ -72,6 +72,7 @@ pub mod registration;
 pub mod risk;
 pub mod schema;
 mod schema_problem;
+pub mod schema_text;
 pub mod search;
 pub mod semver;
 pub mod template;

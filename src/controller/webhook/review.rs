@@ -82,6 +82,26 @@ struct Resource {
     name: String,
 }
 
+/// Whether a body has more values than this, by the commas outside of its texts.
+pub(super) fn has_more_values(body: &[u8], most: usize) -> bool {
+    let (mut commas, mut in_text, mut is_escaped) = (0, false, false);
+    for byte in body {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_text,
+            b'"' => in_text = !in_text,
+            b',' if !in_text => {
+                commas += 1;
+                if commas >= most {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
 /// Answers a review: always allowed, with a patch if the pod changes. A dry run has the same answer, since nothing but the
 /// answer is made.
 ///

@@ -157,3 +157,16 @@ fn body_that_is_no_review_is_refused_with_a_reason() {
         assert!(error.contains(reason), "{error}");
     }
 }
+
+#[test]
+fn values_are_counted_by_commas_outside_of_texts() {
+    for (body, most, expected) in [
+        ("[0,0,0]", 3, false),
+        ("[0,0,0,0]", 3, true),
+        (r#"{"a":"1,2,3,4","b":"\",,,\\"}"#, 3, false),
+        (r#"{"a":"\\","b":[0,0,0]}"#, 3, true),
+        ("", 3, false),
+    ] {
+        assert_eq!(has_more_values(body.as_bytes(), most), expected, "{body}");
+    }
+}

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use super::super::metrics::Metrics;
 use super::super::settings::WebhookSettings;
 use super::followed::Followed;
-use super::review::{ReviewOutcome, review};
+use super::review::{ReviewOutcome, has_more_values, review};
 
 /// Bounds of the listener. Its clients are API servers, a connection or a few each, often behind one address; whoever else
 /// connects finds no room for more than a part.
@@ -38,6 +38,9 @@ const BOUNDS: Bounds = Bounds {
 };
 /// The largest review, bytes: an API server takes objects of 3 MiB, and the review has little beside the object.
 const REVIEW_MAX_BYTES: usize = 4 << 20;
+/// Most values of a review that are separated by commas. A value takes 70 bytes and more of memory whatever it takes in JSON, and a pod
+/// is copied while it is changed: at this bound a review takes some 40 MiB. A pod of 200 containers has a tenth of it.
+const REVIEW_MAX_VALUES: usize = 32_768;
 /// A review that comes later is of no use: the configuration lets an API server wait for 2 s.
 const TIMES: BodyTimes = BodyTimes {
     arrive: Duration::from_secs(2),
@@ -47,8 +50,8 @@ const TIMES: BodyTimes = BodyTimes {
 const BODIES_DIVISOR: usize = 16;
 /// Up to this many bytes a body takes from the whole budget: most pods.
 const SMALL_BYTES: usize = 64 << 10;
-/// Reviews that are computed at once. One takes a millisecond, and as JSON about ten times its bytes of memory.
-const AT_ONCE: usize = 4;
+/// Reviews that are computed at once. One takes a millisecond.
+const AT_ONCE: usize = 2;
 /// New calls are taken until the Service has noticed: pods that are created meanwhile would have no sidecar. Running reviews
 /// then have as long as an API server waits for them.
 const STOPPING: Stopping = Stopping {
@@ -148,7 +151,11 @@ async fn answer(
 ) -> Response {
     let (response, outcome) = match shared.bodies.read(&peer.address, &headers, body).await {
         Err(error) => (refusal(error), ReviewOutcome::Busy),
-        Ok(held) if held.bytes.len() > REVIEW_MAX_BYTES => (refusal(BodyError::TooLarge), ReviewOutcome::Busy),
+        Ok(held)
+            if held.bytes.len() > REVIEW_MAX_BYTES || has_more_values(&held.bytes, REVIEW_MAX_VALUES) =>
+        {
+            (refusal(BodyError::TooLarge), ReviewOutcome::Busy)
+        }
         Ok(held) => reviewed(&shared, held).await,
     };
     shared.metrics.reviewed(outcome.as_str());
@@ -176,7 +183,10 @@ async fn reviewed(shared: &Shared, held: HeldBody) -> (Response, ReviewOutcome) 
 
 fn refusal(error: BodyError) -> Response {
     let (status, text) = match error {
-        BodyError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "a review may have at most 4 MiB"),
+        BodyError::TooLarge => (
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "a review may have at most 4 MiB and 32768 values",
+        ),
         BodyError::Busy(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the controller holds too many bytes of reviews at this moment",
