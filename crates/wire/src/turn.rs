@@ -25,6 +25,9 @@ impl Default for DeltaValue {
     }
 }
 
+/// Most members of an object, and elements of a list with indexes, that grow by deltas. The next one is searched for among all, so an
+/// event of 8 MiB of them would keep its thread for minutes. What is beyond is left out of the turn; an answer has some ten.
+pub(crate) const DELTA_MAX_MEMBERS: usize = 256;
 /// Members that providers repeat in full instead of continuing them; `channel` is Groq's.
 const ONCE: [&[u8]; 6] = [b"id", b"type", b"role", b"call_id", b"object", b"channel"];
 
@@ -161,7 +164,9 @@ fn merge_member(own: &mut Vec<(Vec<u8>, DeltaValue)>, src: &[u8], key: &[u8], va
         return merge_thinking(own, src, value);
     }
     let Some((_, old)) = own.iter_mut().find(|(name, _)| name == key) else {
-        own.push((key.to_vec(), DeltaValue::new(src, value)));
+        if own.len() < DELTA_MAX_MEMBERS {
+            own.push((key.to_vec(), DeltaValue::new(src, value)));
+        }
         return;
     };
     match old {
@@ -214,10 +219,10 @@ fn merge_thinking(own: &mut Vec<(Vec<u8>, DeltaValue)>, src: &[u8], value: Span)
     }
 }
 
-/// The elements of a list whose elements are objects with `index`; `None` for any other list.
+/// The elements of a list whose elements are objects with `index`; `None` for any other list, and for one that is too long to grow.
 fn list(src: &[u8], span: Span) -> Option<Vec<(u64, DeltaValue)>> {
     let elements = json::elements(src, span).ok()?;
-    if elements.is_empty() {
+    if elements.is_empty() || elements.len() > DELTA_MAX_MEMBERS {
         return None;
     }
     let mut found = Vec::with_capacity(elements.len());
@@ -234,9 +239,10 @@ fn merge_list(own: &mut Vec<(u64, DeltaValue)>, src: &[u8], span: Span, go_on: f
         let Some(index) = json::get(src, element, "index").and_then(|span| json::uint(src, span)) else {
             continue;
         };
-        match own.iter_mut().find(|(at, _)| *at == index) {
-            Some((_, old)) => go_on(old, src, element),
-            None => own.push((index, DeltaValue::new(src, element))),
+        if let Some((_, old)) = own.iter_mut().find(|(at, _)| *at == index) {
+            go_on(old, src, element);
+        } else if own.len() < DELTA_MAX_MEMBERS {
+            own.push((index, DeltaValue::new(src, element)));
         }
     }
 }

@@ -32,6 +32,44 @@ const ROWS: [(Format, &str, &str); 4] = [
     ),
 ];
 
+/// An upstream that sends what no model says may not keep a thread of the gateway: what is compared with all that came before it is bounded.
+#[test]
+fn an_event_of_far_too_many_parts_is_an_error_within_seconds() {
+    let many = |count: usize, part: &dyn Fn(usize) -> String| (0..count).map(part).collect::<Vec<_>>().join(",");
+    let members = many(150_000, &|at| format!("\"{at:x}\":0"));
+    let calls = many(60_000, &|at| {
+        format!(r#"{{"index":{at},"id":"c{at}","function":{{"name":"f"}}}}"#)
+    });
+    let indexed = many(150_000, &|at| format!(r#"{{"index":{at}}}"#));
+    let parts = many(200_000, &|at| format!(r#"{{"text":"{}"}}"#, at % 10));
+    let chat = |delta: &str| format!(r#"data: {{"choices":[{{"index":0,"delta":{{{delta}}}}}]}}"#);
+    let nested = chat(&format!(r#""content":"a","x":{{{members}}}"#));
+    let list = chat(&format!(r#""content":"a","x":[{indexed}]"#));
+    for (row, events, problem) in [
+        (0, chat(&members), "more than 256 members"),
+        (0, chat(&format!(r#""tool_calls":[{calls}]"#)), "more than 1024 calls"),
+        (
+            0,
+            format!("{nested}\n\n{nested}"),
+            "ended before its answer was complete",
+        ),
+        (0, format!("{list}\n\n{list}"), "ended before its answer was complete"),
+        (
+            3,
+            format!(r#"data: {{"candidates":[{{"content":{{"parts":[{parts}]}}}}]}}"#),
+            "more than 4096 parts",
+        ),
+    ] {
+        let (format, body, _) = ROWS[row];
+        let began = std::time::Instant::now();
+        let answer = sse(format!("{events}\n\n"));
+        let played = play_pieces(request(format, body), injection(), settings(), &[answer], 1 << 20);
+        // Far above what an unoptimised build needs; comparing all with all takes minutes.
+        assert!(began.elapsed().as_secs() < 60, "{problem}: {:?}", began.elapsed());
+        assert!(played.text().contains(problem), "{problem}: {:.300}", played.text());
+    }
+}
+
 #[test]
 fn an_answer_beyond_the_bound_is_an_error_of_every_format() {
     let named = DriveSettings {

@@ -10,7 +10,7 @@ use crate::drive::refusal::{is_of_our_text, is_of_our_tools};
 use crate::drive::sorter::Sorter;
 use crate::drive::values::{AnswerHead, BodyKind, ClientHead, DriveAction, EndKind, HiddenTurns};
 use crate::fault::Fault;
-use crate::format::{DecodedFrame, FramePart, dialect};
+use crate::format::{DecodedFrame, FramePart, Garbage, dialect};
 use crate::frame::{SseDecoder, SseEvent};
 use crate::json::Edits;
 use crate::request::Injection;
@@ -19,6 +19,18 @@ use crate::stored::StoredEvents;
 
 /// The message to a client whose answer ends before it is one.
 const INCOMPLETE: &str = "The upstream's stream ended before its answer was complete.";
+
+/// Most parts of one event, or of an answer in one piece: what a part is shown as depends on those before it. An answer in one piece has
+/// some hundred.
+const FRAME_MAX_PARTS: usize = 4_096;
+
+/// The frame, unless it has more parts than an answer has.
+fn sortable(frame: DecodedFrame) -> Result<DecodedFrame, Garbage> {
+    if frame.parts.len() > FRAME_MAX_PARTS {
+        return Err(Garbage(format!("it has more than {FRAME_MAX_PARTS} parts")));
+    }
+    Ok(frame)
+}
 
 impl Drive {
     pub(super) fn head(&mut self, head: AnswerHead, now: Duration, out: &mut Vec<DriveAction>) {
@@ -140,7 +152,7 @@ impl Drive {
             if event.data.is_empty() {
                 continue;
             }
-            let frame = match self.codec.frame(event) {
+            let frame = match self.codec.frame(event).and_then(sortable) {
                 Ok(frame) => frame,
                 Err(garbage) => {
                     self.flush(&mut shown, now, out);
@@ -242,7 +254,7 @@ impl Drive {
             return self.turn_over(now, out);
         }
         let body = self.buffer.split().freeze();
-        match self.codec.body(body) {
+        match self.codec.body(body).and_then(sortable) {
             Ok(frame) if frame.parts.contains(&FramePart::Error) => self.pass_strange_body(&frame, out),
             Ok(frame) => {
                 self.sorter.take(frame, self.codec.as_mut(), &mut Vec::new());

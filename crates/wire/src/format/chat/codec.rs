@@ -22,7 +22,7 @@ use crate::frame::SseEvent;
 use crate::json::{self, Span, ValueKind};
 use crate::request::Request;
 use crate::stored::StoredForm;
-use crate::turn::DeltaValue;
+use crate::turn::{DELTA_MAX_MEMBERS, DeltaValue};
 use crate::usage::UsageSum;
 
 /// Unit number of the answer text; calls are numbered from 1.
@@ -136,6 +136,9 @@ impl ChatCodec {
             self.turn.logprobs.take(raw, &choice);
         }
         let mut blanks = false;
+        if choice.members.len() > DELTA_MAX_MEMBERS {
+            return Err(Garbage(format!("a message has more than {DELTA_MAX_MEMBERS} members")));
+        }
         for (at, member) in choice.members.iter().enumerate() {
             let key = member.key.of(raw);
             if key == b"tool_calls" && !blank(raw, member.value) {

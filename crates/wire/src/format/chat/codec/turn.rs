@@ -9,6 +9,9 @@ use crate::json::{self, Span, ValueKind};
 use crate::stored::MAX_MEMBERS_BYTES;
 use crate::turn::DeltaValue;
 
+/// Most calls of one turn: each piece of a call is compared with all of them. A model makes some ten.
+const CALLS_MAX: usize = 1_024;
+
 /// The running turn, as far as it has come.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts about one turn")]
@@ -140,6 +143,9 @@ impl ChatTurn {
             known => known,
         };
         let number = known.unwrap_or(self.calls.len());
+        if number >= CALLS_MAX {
+            return Err(Garbage(format!("it has more than {CALLS_MAX} calls")));
+        }
         if known.is_none() {
             self.calls.push(CallParts {
                 index,
