@@ -1,7 +1,7 @@
 //! Questions to the API server whether RBAC allows a user an action on Knack's objects.
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use knack_hub_api::RuntimeName;
+use knack_hub_api::{RuntimeName, ServiceAccountName};
 use knack_vocabulary::GROUP;
 
 /// The action.
@@ -44,5 +44,20 @@ pub(crate) fn review(subject: SubjectAccessReviewSpec, action: &AccessAction) ->
             ..subject
         },
         ..SubjectAccessReview::default()
+    }
+}
+
+/// A ServiceAccount as the API server knows it when it calls.
+pub(crate) fn service_account(account: &ServiceAccountName) -> SubjectAccessReviewSpec {
+    let ServiceAccountName { namespace, name } = account;
+    let groups = [
+        "system:serviceaccounts".to_owned(),
+        format!("system:serviceaccounts:{namespace}"),
+        "system:authenticated".to_owned(),
+    ];
+    SubjectAccessReviewSpec {
+        user: Some(format!("system:serviceaccount:{namespace}:{name}")),
+        groups: Some(groups.into()),
+        ..SubjectAccessReviewSpec::default()
     }
 }

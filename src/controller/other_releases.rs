@@ -3,14 +3,17 @@
 //!
 //! Every controller keeps a Lease of one name in the namespace of its release, with an annotation that lists the
 //! namespaces that it manages. A Lease that changes between two reads belongs to a live process; clocks are never
-//! compared.
+//! compared. Whoever may write Leases in a namespace can make one of this name, so it counts only if the API server says
+//! that the ServiceAccount of a controller there may do what a controller does, in all namespaces that the Lease lists.
 
 use std::time::Duration;
 
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
-use knack_vocabulary::{ANNOTATION_SCOPE, LEASE_CONTROLLER};
-use kube::api::ListParams;
+use knack_hub_api::ServiceAccountName;
+use knack_vocabulary::{ANNOTATION_SCOPE, GROUP, LEASE_CONTROLLER};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -19,6 +22,7 @@ use tracing::{error, info, warn};
 use super::error::ControllerError;
 use super::http::Phase;
 use super::settings::ControllerSettings;
+use crate::access_review::service_account;
 use crate::api_call::{CALL_TIMEOUT, within};
 
 /// Pause between two checks: a holder renews its Lease every three seconds.
@@ -27,8 +31,12 @@ const RENEWAL_PAUSE: Duration = Duration::from_secs(8);
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Leases read at most; releases beyond it go unseen.
 const RELEASES_MAX: u32 = 500;
+/// Namespaces of one release whose rights are asked for; a release has them in all of its namespaces.
+const RIGHTS_MAX: usize = 16;
 /// Every namespace.
 const EVERYWHERE: &str = "*";
+/// The ServiceAccount of every release's controller.
+const CONTROLLER_ACCOUNT: &str = "knack-controller";
 
 /// A release, by its controller's Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,7 +68,7 @@ pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSetti
         }
         sleep(RENEWAL_PAUSE).await;
         let now = list_releases(client).await;
-        let Some(rival) = alive(&before, &now, settings) else {
+        let Some(rival) = believed(client, alive(&before, &now, settings)).await else {
             break;
         };
         if !logged {
@@ -84,7 +92,7 @@ pub(super) async fn meet(client: &Client, settings: &ControllerSettings) -> Cont
         }
         sleep(RENEWAL_PAUSE).await;
         let now = list_releases(client).await;
-        if let Some(rival) = alive(&before, &now, settings)
+        if let Some(rival) = believed(client, alive(&before, &now, settings)).await
             && yields(&now, &rival, settings)
         {
             return ControllerError::Stopped(refusal(&rival));
@@ -100,14 +108,66 @@ fn candidates<'a>(releases: &'a [Release], settings: &ControllerSettings) -> imp
         .filter(move |release| release.namespace != namespace && release.is_held && overlap(&own, &release.scope))
 }
 
-/// A release that renewed its Lease between two checks.
-fn alive(before: &[Release], now: &[Release], settings: &ControllerSettings) -> Option<Release> {
+/// Releases that renewed their Leases between two checks.
+fn alive(before: &[Release], now: &[Release], settings: &ControllerSettings) -> Vec<Release> {
     let renewed = |release: &&Release| {
         before
             .iter()
             .any(|earlier| earlier.namespace == release.namespace && earlier.version != release.version)
     };
-    candidates(now, settings).find(renewed).cloned()
+    candidates(now, settings).filter(renewed).cloned().collect()
+}
+
+/// The first release whose controller has the rights of one. Without an answer of the API server it is believed: two releases that
+/// overwrite each other are worse than one that waits.
+async fn believed(client: &Client, releases: Vec<Release>) -> Option<Release> {
+    for release in releases {
+        match may_manage(client, &release).await {
+            Ok(true) => return Some(release),
+            Ok(false) => warn!(
+                namespace = %release.namespace,
+                "ignoring the Lease {LEASE_CONTROLLER}: the ServiceAccount {CONTROLLER_ACCOUNT} of its namespace may not write the status of Skills, so it is of no release of Knack"
+            ),
+            Err(error) => {
+                warn!(%error, "could not ask for the rights of another release of Knack");
+                return Some(release);
+            }
+        }
+    }
+    None
+}
+
+/// Whether the controller of a release may write the status of Skills in the namespaces that its Lease lists.
+async fn may_manage(client: &Client, release: &Release) -> Result<bool, kube::Error> {
+    let api: Api<SubjectAccessReview> = Api::all(client.clone());
+    for review in rights(release) {
+        let answer = within(CALL_TIMEOUT, api.create(&PostParams::default(), &review)).await?;
+        if !answer.status.is_some_and(|status| status.allowed) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The questions for the rights that a release has if it is one.
+fn rights(release: &Release) -> impl Iterator<Item = SubjectAccessReview> {
+    let account = ServiceAccountName::new(release.namespace.clone(), CONTROLLER_ACCOUNT);
+    let of = move |namespace: &str| SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                // In all namespaces, if it is empty.
+                namespace: Some(namespace.replace(EVERYWHERE, "")),
+                verb: Some("patch".to_owned()),
+                group: Some(GROUP.to_owned()),
+                resource: Some("skills".to_owned()),
+                subresource: Some("status".to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..service_account(&account)
+        },
+        ..SubjectAccessReview::default()
+    };
+    release.scope.split(',').take(RIGHTS_MAX).map(of).collect::<Vec<_>>().into_iter()
 }
 
 /// Whether the release of these settings gives way: its Lease is the younger one.
@@ -218,8 +278,48 @@ mod tests {
             (&[], release("own", "*", "1", 1), release("own", "*", "2", 1), false),
         ] {
             let found = alive(&[before], std::slice::from_ref(&now), &settings(ours));
-            assert_eq!(found.is_some(), expected, "{ours:?} {now:?}");
+            assert_eq!(!found.is_empty(), expected, "{ours:?} {now:?}");
         }
+    }
+
+    /// Every application with leader election may write Leases in its namespace.
+    #[tokio::test]
+    async fn a_lease_of_a_namespace_whose_controller_has_no_rights_is_no_release() {
+        // Who may write the status of Skills, and where; empty: in all namespaces.
+        let rights = [("knack", ""), ("small", "team-a"), ("small", "team-b")];
+        let answer = move |request: axum::extract::Json<SubjectAccessReview>| async move {
+            let asked = &request.spec;
+            let attributes = asked.resource_attributes.clone().unwrap_or_default();
+            assert_eq!((attributes.resource.as_deref(), attributes.subresource.as_deref()), (Some("skills"), Some("status")));
+            let allowed = rights.iter().any(|(namespace, at)| {
+                asked.user == Some(format!("system:serviceaccount:{namespace}:knack-controller"))
+                    && attributes.namespace.as_deref() == Some(at)
+            });
+            axum::Json(serde_json::json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": asked, "status": {"allowed": allowed}}))
+        };
+        let router = axum::Router::new().route(
+            "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+            axum::routing::post(answer),
+        );
+        let client = Client::new(router, "default");
+        for (lease, expected) in [
+            (release("knack", "*", "2", 1), true),
+            (release("small", "team-a,team-b", "2", 1), true),
+            (release("small", "*", "2", 1), false),
+            (release("small", "team-a,team-c", "2", 1), false),
+            (release("tenant", "*", "2", 1), false),
+            (release("tenant", "team-a", "2", 1), false),
+            (release("tenant", "", "2", 1), false),
+        ] {
+            let found = believed(&client, vec![lease.clone()]).await;
+            assert_eq!(found.is_some(), expected, "{lease:?}");
+        }
+        let found = believed(&client, vec![release("tenant", "*", "2", 1), release("knack", "*", "2", 1)]).await;
+        assert_eq!(found.map(|found| found.namespace), Some("knack".to_owned()));
+        // Two that overwrite each other are worse than one that waits.
+        let broken = Client::new(axum::Router::new(), "default");
+        assert!(believed(&broken, vec![release("knack", "*", "2", 1)]).await.is_some());
     }
 
     #[test]

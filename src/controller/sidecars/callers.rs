@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use knack_hub_api::{RuntimeName, ServiceAccountName};
 use knack_vocabulary::VERB_USE;
 use kube::api::PostParams;
@@ -14,7 +14,7 @@ use tracing::warn;
 
 use super::super::cluster_state::WatchedRuntime;
 use super::super::context::Context;
-use crate::access_review::{AccessAction, review};
+use crate::access_review::{AccessAction, review, service_account};
 use crate::selection::NamespaceLabels;
 
 /// Questions to the API server in one check: one for each ServiceAccount that no SkillRuntime names. The next check, in
@@ -159,21 +159,6 @@ impl<'a> Judge<'a> {
                 true
             }
         }
-    }
-}
-
-/// A ServiceAccount as the API server knows it when it calls.
-fn service_account(account: &ServiceAccountName) -> SubjectAccessReviewSpec {
-    let ServiceAccountName { namespace, name } = account;
-    let groups = [
-        "system:serviceaccounts".to_owned(),
-        format!("system:serviceaccounts:{namespace}"),
-        "system:authenticated".to_owned(),
-    ];
-    SubjectAccessReviewSpec {
-        user: Some(format!("system:serviceaccount:{namespace}:{name}")),
-        groups: Some(groups.into()),
-        ..SubjectAccessReviewSpec::default()
     }
 }
 

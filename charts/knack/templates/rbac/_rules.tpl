@@ -143,12 +143,10 @@ name; one by server-side apply can, since it carries the name.
   resources: [leases]
   resourceNames: [knack-controller]
   verbs: [list]
-{{- if ne (include "knack.injectionDelivery" .) "None" }}
-# Whether the hub refuses the ServiceAccount of a sidecar: it asks what the hub asks.
+# Whether it is one, or a Lease of that name that somebody else made; and whether the hub refuses the ServiceAccount of a sidecar.
 - apiGroups: [authorization.k8s.io]
   resources: [subjectaccessreviews]
   verbs: [create]
-{{- end }}
 {{- with include "knack.trustBundle" . }}
 # What sidecars trust, for all namespaces. The admission policy controller-trustbundle says what it writes.
 - apiGroups: [certificates.k8s.io]
