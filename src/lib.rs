@@ -27,6 +27,7 @@ mod installer_index;
 pub mod jobs;
 mod last_uses;
 pub mod lease;
+mod object_name;
 pub mod packages;
 pub mod registry;
 mod regular_file;

@@ -11,7 +11,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource as _, ResourceExt as _};
 use tokio::sync::watch;
 
-use super::index::{Index, Name};
+use super::index::Index;
+use crate::object_name::ObjectName;
 use crate::selection::{NamespaceLabels, Scope, ids_of, namespaces_reached};
 
 /// A skill as watched: without file contents, and possibly undecodable.
@@ -89,8 +90,12 @@ impl ControllerState {
         let words: BTreeSet<&str> = ids.iter().map(String::as_str).chain([name]).collect();
         let found = self.watch_scopes.iter().flat_map(|watch_scope| {
             let found = words.iter().flat_map(|word| watch_scope.skills_by_word.members(word));
-            let found: BTreeSet<Name> = found.collect();
-            let get = move |(namespace, name): Name| watch_scope.skills.get(&ObjectRef::new(&name).within(&namespace));
+            let found: BTreeSet<ObjectName> = found.collect();
+            let get = move |found: ObjectName| {
+                watch_scope
+                    .skills
+                    .get(&ObjectRef::new(&found.name).within(&found.namespace))
+            };
             found.into_iter().filter_map(get)
         });
         found.filter(|skill| decoded(skill).is_some()).collect()
@@ -114,7 +119,7 @@ impl ControllerState {
     }
 
     /// Skills that have a ConfigMap of this name as source, or as one of several.
-    pub(super) fn skills_from(&self, namespace: &str, config_map: &str) -> Vec<Name> {
+    pub(super) fn skills_from(&self, namespace: &str, config_map: &str) -> Vec<ObjectName> {
         let key = source_key(namespace, config_map);
         let watch_scopes = self.watch_scopes.iter();
         watch_scopes
@@ -262,7 +267,7 @@ where
 {
     let members = index.members(key).into_iter();
     members
-        .filter_map(|(namespace, name)| store.get(&ObjectRef::new(&name).within(&namespace)))
+        .filter_map(|member| store.get(&ObjectRef::new(&member.name).within(&member.namespace)))
         .collect()
 }
 

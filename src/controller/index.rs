@@ -4,11 +4,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kube::Resource;
 use kube::runtime::watcher::Event;
-use kube::{Resource, ResourceExt as _};
 
-/// Namespace and name.
-pub(super) type Name = (String, String);
+use crate::object_name::ObjectName;
 
 /// Names of objects by the keys of each; clones share it. It may be slightly ahead of the store or behind it: callers get
 /// the object from the store and check that it still has the key.
@@ -17,10 +16,10 @@ pub(super) struct Index(Arc<Mutex<Entries>>);
 
 #[derive(Debug, Default)]
 struct Entries {
-    members: HashMap<String, BTreeSet<Name>>,
-    keys: HashMap<Name, Vec<String>>,
+    members: HashMap<String, BTreeSet<ObjectName>>,
+    keys: HashMap<ObjectName, Vec<String>>,
     /// The entries of a list that is being read; older ones are removed at its end.
-    listed: Option<HashSet<Name>>,
+    listed: Option<HashSet<ObjectName>>,
 }
 
 impl Index {
@@ -32,18 +31,18 @@ impl Index {
     ) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
-            Event::Apply(object) => entries.put(name(object), keys(object)),
-            Event::Delete(object) => entries.put(name(object), None),
+            Event::Apply(object) => entries.put(ObjectName::of(object), keys(object)),
+            Event::Delete(object) => entries.put(ObjectName::of(object), None),
             Event::Init => entries.listed = Some(HashSet::new()),
             Event::InitApply(object) => {
                 if let Some(listed) = &mut entries.listed {
-                    listed.insert(name(object));
+                    listed.insert(ObjectName::of(object));
                 }
-                entries.put(name(object), keys(object));
+                entries.put(ObjectName::of(object), keys(object));
             }
             Event::InitDone => {
                 let listed = entries.listed.take().unwrap_or_default();
-                let gone: Vec<Name> = entries
+                let gone: Vec<ObjectName> = entries
                     .keys
                     .keys()
                     .filter(|name| !listed.contains(name))
@@ -57,7 +56,7 @@ impl Index {
     }
 
     /// The objects of a key, by name.
-    pub(super) fn members(&self, key: &str) -> Vec<Name> {
+    pub(super) fn members(&self, key: &str) -> Vec<ObjectName> {
         let entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entries.members.get(key).into_iter().flatten().cloned().collect()
     }
@@ -65,7 +64,7 @@ impl Index {
 
 impl Entries {
     /// Gives an object its keys, which may be none.
-    fn put(&mut self, name: Name, keys: impl IntoIterator<Item = String>) {
+    fn put(&mut self, name: ObjectName, keys: impl IntoIterator<Item = String>) {
         let keys: Vec<String> = keys.into_iter().collect();
         if self.keys.get(&name).map_or(keys.is_empty(), |known| *known == keys) {
             return;
@@ -87,13 +86,10 @@ impl Entries {
     }
 }
 
-fn name<K: Resource>(object: &K) -> Name {
-    (object.namespace().unwrap_or_default(), object.name_any())
-}
-
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::ResourceExt as _;
 
     use super::*;
 
@@ -115,7 +111,7 @@ mod tests {
         }
         for (key, names) in expected {
             let members = index.members(key);
-            let members: Vec<&str> = members.iter().map(|(_, name)| name.as_str()).collect();
+            let members: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
             assert_eq!(members, *names, "{key}");
         }
         let entries = index.0.lock().unwrap();

@@ -9,6 +9,7 @@ use super::cluster_state::WatchedRuntime;
 use super::context::Context;
 use super::pending_changes::Changed;
 use super::settings::{RUNTIME_PAUSE, RUNTIME_PAUSE_MAX};
+use crate::object_name::ObjectName;
 
 /// Turns any number of changes into one reconcile per pause, of the runtimes that they touch.
 pub(super) async fn pace(context: &Context) {
@@ -39,8 +40,7 @@ pub(super) fn touched(context: &Context, changed: &Changed) -> Vec<ObjectRef<Wat
         )
     });
     let touched = touched.inspect(|runtime| {
-        let name = (runtime.namespace().unwrap_or_default(), runtime.name_any());
-        context.evaluations.note(&name, changed);
+        context.evaluations.note(&ObjectName::of(*runtime), changed);
     });
     touched
         .map(|runtime| ObjectRef::new(&runtime.name_any()).within(&runtime.namespace().unwrap_or_default()))

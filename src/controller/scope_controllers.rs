@@ -172,6 +172,6 @@ fn users_of(context: &Context, config_map: &PartialObjectMeta<ConfigMap>) -> Vec
         .skills_from(&namespace, &config_map.name_any())
         .into_iter();
     users
-        .map(|(namespace, name)| ObjectRef::new(&name).within(&namespace))
+        .map(|skill| ObjectRef::new(&skill.name).within(&skill.namespace))
         .collect()
 }

@@ -16,10 +16,8 @@ use kube::runtime::watcher::Event;
 use super::change_log::{Change, ChangeLog};
 use super::decoded::Undecoded;
 use super::fences::Fences;
+use crate::object_name::ObjectName;
 use crate::selection::NamespaceLabels;
-
-/// Namespace and name.
-pub type ObjectKey = (String, String);
 
 /// An object of which an event may change nothing that is served.
 pub trait ServedObject: ResourceExt {
@@ -84,7 +82,7 @@ impl ServedObject for SkillRuntime {
 /// Objects of one kind.
 #[derive(Debug)]
 pub struct WatchedObjects<K> {
-    objects: BTreeMap<ObjectKey, Arc<K>>,
+    objects: BTreeMap<ObjectName, Arc<K>>,
     /// Lists that are being read, by what is listed (a namespace, or all).
     pending: BTreeMap<Option<String>, Listing<K>>,
     /// Lists that were read to their end at least once, by what is listed: a list that is read again is not another one.
@@ -96,7 +94,7 @@ pub struct WatchedObjects<K> {
 /// A list that is being read.
 #[derive(Debug)]
 struct Listing<K> {
-    objects: BTreeMap<ObjectKey, Arc<K>>,
+    objects: BTreeMap<ObjectName, Arc<K>>,
     /// Highest resourceVersion that is known to be in it.
     seen: String,
 }
@@ -134,14 +132,14 @@ impl<K: ServedObject> WatchedObjects<K> {
                 let listing = self.pending.entry(scope.map(str::to_owned)).or_default();
                 raise(&mut listing.seen, object.resource_version());
                 if !object.is_gone() {
-                    listing.objects.insert(key(&object), Arc::new(object));
+                    listing.objects.insert(ObjectName::of(&object), Arc::new(object));
                 }
                 None
             }
             Event::InitDone => {
                 let listing = self.pending.remove(&scope.map(str::to_owned)).unwrap_or_default();
                 self.objects
-                    .retain(|(namespace, _), _| scope.is_some_and(|scope| scope != namespace));
+                    .retain(|name, _| scope.is_some_and(|scope| scope != name.namespace));
                 self.objects.extend(listing.objects);
                 raise(&mut self.seen, Some(listing.seen));
                 self.complete.insert(scope.map(str::to_owned));
@@ -150,13 +148,13 @@ impl<K: ServedObject> WatchedObjects<K> {
             Event::Apply(object) if !object.is_gone() => {
                 raise(&mut self.seen, object.resource_version());
                 let object = Arc::new(object);
-                let before = self.objects.insert(key(&*object), Arc::clone(&object));
+                let before = self.objects.insert(ObjectName::of(&*object), Arc::clone(&object));
                 let same = before.is_some_and(|before| !before.differs(&object));
                 (!same).then(|| object.changed())
             }
             Event::Apply(object) | Event::Delete(object) => {
                 raise(&mut self.seen, object.resource_version());
-                self.objects.remove(&key(&object)).map(|_| object.changed())
+                self.objects.remove(&ObjectName::of(&object)).map(|_| object.changed())
             }
         }
     }
@@ -165,7 +163,7 @@ impl<K: ServedObject> WatchedObjects<K> {
     pub(super) fn take(&mut self, scope: Option<&str>, event: Result<Event<K>, Undecoded>) -> Option<Change> {
         let key = |meta: &ObjectMeta| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            (text(&meta.namespace), text(&meta.name))
+            ObjectName::new(text(&meta.namespace), text(&meta.name))
         };
         match event {
             Ok(event) => self.apply(scope, event),
@@ -192,7 +190,7 @@ impl<K: ServedObject> WatchedObjects<K> {
     /// One object.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<K>> {
         // Two short strings are cheaper than a second map with borrowed keys.
-        self.objects.get(&(namespace.to_owned(), name.to_owned()))
+        self.objects.get(&ObjectName::new(namespace, name))
     }
 
     /// All objects, by namespace and name.
@@ -224,10 +222,6 @@ fn raise(seen: &mut String, version: Option<String>) {
     {
         *seen = version;
     }
-}
-
-fn key<K: ResourceExt>(object: &K) -> ObjectKey {
-    (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// Everything.

@@ -13,11 +13,11 @@ use knack_execution::records::RecordSettings;
 use knack_execution::{Language, Missing};
 use knack_skill::config::variable;
 use knack_vocabulary::defaults;
-use kube::ResourceExt as _;
 
 use super::resolved_runtime::{
     EnvGrant, ImagePullPolicy, JournalMode, PodResources, ResolvedRuntime, Resource, RunnerSource, Toleration, UidRange,
 };
+use crate::object_name::ObjectName;
 
 /// The installation's values for fields that a SkillRuntime does not set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -251,9 +251,8 @@ fn pins(spec: &SkillRuntimeSpec) -> impl Iterator<Item = &SkillPin> {
 /// Why a suspended runtime runs nothing. The hub says so first (`src/hub/judged.rs`); an executor that it did not ask for says it by
 /// itself.
 fn suspended(runtime: &SkillRuntime) -> Missing {
-    let (namespace, name) = (runtime.namespace().unwrap_or_default(), runtime.name_any());
     Missing::new(
-        format!("SkillRuntime {namespace}/{name} is suspended"),
+        format!("SkillRuntime {} is suspended", ObjectName::of(runtime)),
         "set spec.suspend to false",
     )
 }

@@ -3,16 +3,15 @@
 use std::time::{Duration, Instant};
 
 use knack_api::SkillRuntime;
-use kube::ResourceExt as _;
 
 use super::super::conditions::Verdict;
-use super::super::index::Name;
 use super::super::settings::FENCE_CHECK_INTERVAL;
 use super::bounded_map::BoundedMap;
+use crate::object_name::ObjectName;
 
 /// The results of the last checks, by the runtime's name.
 #[derive(Debug, Default)]
-pub(in crate::controller) struct FenceChecks(BoundedMap<Name, FenceCheck>);
+pub(in crate::controller) struct FenceChecks(BoundedMap<ObjectName, FenceCheck>);
 
 /// The result of the last check of a runtime's fence.
 #[derive(Debug)]
@@ -28,7 +27,9 @@ impl FenceChecks {
     /// [`FENCE_CHECK_INTERVAL`], and how long it stays valid.
     pub(in crate::controller) fn get(&self, runtime: &SkillRuntime) -> Option<(Option<Verdict>, Duration)> {
         let checks = self.0.lock();
-        let check = checks.get(&name_of(runtime)).filter(|check| check.is_of(runtime))?;
+        let check = checks
+            .get(&ObjectName::of(runtime))
+            .filter(|check| check.is_of(runtime))?;
         let left = FENCE_CHECK_INTERVAL.checked_sub(check.at.elapsed())?;
         Some((check.verdict.clone(), left))
     }
@@ -36,7 +37,9 @@ impl FenceChecks {
     /// Whether this generation of a runtime was reconciled before.
     pub(in crate::controller) fn has_seen(&self, runtime: &SkillRuntime) -> bool {
         let checks = self.0.lock();
-        checks.get(&name_of(runtime)).is_some_and(|check| check.is_of(runtime))
+        checks
+            .get(&ObjectName::of(runtime))
+            .is_some_and(|check| check.is_of(runtime))
     }
 
     /// Stores the result of a check of a runtime's fence.
@@ -47,12 +50,12 @@ impl FenceChecks {
             at: Instant::now(),
             verdict,
         };
-        self.0.remember(name_of(runtime), check);
+        self.0.remember(ObjectName::of(runtime), check);
     }
 
     /// Forgets the checks of a namespace.
     pub(super) fn forget(&self, namespace: &str) {
-        self.0.lock().retain(|(of, _), _| of != namespace);
+        self.0.lock().retain(|of, _| of.namespace != namespace);
     }
 }
 
@@ -60,10 +63,6 @@ impl FenceCheck {
     fn is_of(&self, runtime: &SkillRuntime) -> bool {
         self.uid == runtime.metadata.uid && self.generation == runtime.metadata.generation
     }
-}
-
-fn name_of(runtime: &SkillRuntime) -> Name {
-    (runtime.namespace().unwrap_or_default(), runtime.name_any())
 }
 
 #[cfg(test)]

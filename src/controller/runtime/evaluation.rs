@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use knack_api::SkillRuntime;
 use knack_packages::EnvironmentStatuses;
 
-use super::super::index::Name;
 use super::super::pending_changes::Changed;
 use super::super::reason::{VerdictParts, served_instead, verdict_word};
 use super::summary::{Revision, Summary};
+use crate::object_name::ObjectName;
 use crate::selection::{NamespaceLabels, Reason, Selected, created, ids_of, is_shared};
 
 /// Evaluations that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are
@@ -30,7 +30,7 @@ const AGE_MAX: Duration = Duration::from_mins(10);
 
 /// The kept evaluations of all runtimes, by the runtime's name.
 #[derive(Debug, Default)]
-pub(in super::super) struct Evaluations(Mutex<HashMap<Name, RuntimeEvaluation>>);
+pub(in super::super) struct Evaluations(Mutex<HashMap<ObjectName, RuntimeEvaluation>>);
 
 #[derive(Debug, Default)]
 struct RuntimeEvaluation {
@@ -42,7 +42,7 @@ struct RuntimeEvaluation {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ChangedSkills {
     /// These, by namespace and name.
-    Skills(BTreeSet<Name>),
+    Skills(BTreeSet<ObjectName>),
     /// Any.
     Any,
 }
@@ -86,7 +86,7 @@ impl EvaluationInputs {
 
 impl Evaluations {
     /// Notes for a runtime what changed. To be called before its reconcile is requested.
-    pub(in super::super) fn note(&self, runtime: &Name, changed: &Changed) {
+    pub(in super::super) fn note(&self, runtime: &ObjectName, changed: &Changed) {
         let mut evaluations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = evaluations.get_mut(runtime) else {
             return;
@@ -95,7 +95,7 @@ impl Evaluations {
             return;
         };
         if let Some(names) = changed.names() {
-            known.extend(names.map(|(namespace, name)| (namespace.to_owned(), name.to_owned())));
+            known.extend(names.map(|(namespace, name)| ObjectName::new(namespace, name)));
             if known.len() <= PENDING_MAX {
                 return;
             }
@@ -107,9 +107,9 @@ impl Evaluations {
     /// here on changes are noted for the evaluation that [`Self::keep`] brings. To be called before skills are read.
     pub(super) fn take(
         &self,
-        runtime: &Name,
+        runtime: &ObjectName,
         inputs: &EvaluationInputs,
-    ) -> Option<(Evaluation, BTreeSet<Name>, Instant)> {
+    ) -> Option<(Evaluation, BTreeSet<ObjectName>, Instant)> {
         let mut evaluations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !evaluations.contains_key(runtime) && evaluations.len() >= EVALUATIONS_MAX {
             return None;
@@ -125,7 +125,7 @@ impl Evaluations {
     }
 
     /// Keeps an evaluation whose results are written. `at`: when all skills were evaluated.
-    pub(super) fn keep(&self, runtime: &Name, inputs: EvaluationInputs, evaluation: Evaluation, at: Instant) {
+    pub(super) fn keep(&self, runtime: &ObjectName, inputs: EvaluationInputs, evaluation: Evaluation, at: Instant) {
         let mut evaluations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Without an entry there were too many of them, or the runtime is gone.
         if let Some(entry) = evaluations.get_mut(runtime) {
@@ -134,7 +134,7 @@ impl Evaluations {
     }
 
     /// A runtime is gone.
-    pub(super) fn forget(&self, runtime: &Name) {
+    pub(super) fn forget(&self, runtime: &ObjectName) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(runtime);
     }
 }

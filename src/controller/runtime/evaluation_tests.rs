@@ -12,6 +12,7 @@ use serde_json::json;
 use super::super::pending_changes::PendingChanges;
 use super::evaluation::{Evaluation, EvaluationInputs, Evaluations};
 use super::summary::Summary;
+use crate::object_name::ObjectName;
 use crate::selection::{Audience, NamespaceLabels, Scope, select};
 
 type Skills = BTreeMap<(String, String), Skill>;
@@ -151,13 +152,13 @@ fn another_content_affects_no_other_and_everything_else_evaluates_all() {
 
 /// The names that an evaluation may be used with; `None`: it is made anew.
 fn taken(evaluations: &Evaluations, inputs: &EvaluationInputs) -> Option<Vec<String>> {
-    let taken = evaluations.take(&("n0".to_owned(), "main".to_owned()), inputs);
-    taken.map(|(_, names, _)| names.into_iter().map(|(_, name)| name).collect())
+    let taken = evaluations.take(&ObjectName::new("n0", "main"), inputs);
+    taken.map(|(_, names, _)| names.into_iter().map(|found| found.name).collect())
 }
 
 #[test]
 fn an_evaluation_is_used_once_with_what_changed_since_and_only_on_its_basis() {
-    let name = ("n0".to_owned(), "main".to_owned());
+    let name = ObjectName::new("n0", "main");
     let inputs = |generation| EvaluationInputs {
         uid: Some("u".to_owned()),
         generation: Some(generation),

@@ -18,7 +18,6 @@ use super::super::conditions::{Verdict, says, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
-use super::super::index::Name;
 use super::super::reason::{VerdictParts, verdict_parts};
 use super::super::reconciled::{ReconcileOutcome, Reconciled};
 use super::super::refusal;
@@ -29,6 +28,7 @@ use super::evaluation::{Evaluation, EvaluationInputs};
 use super::guard;
 use super::status::{failing, objection, own_members, own_part, serving, status};
 use super::summary::Summary;
+use crate::object_name::ObjectName;
 use crate::selection::{Audience, Scope, Selected, namespaces_reached, select};
 use crate::status_write::Target;
 
@@ -95,7 +95,7 @@ async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &Contr
 /// A runtime is gone: the skills that name it are reconciled, and so are the runtimes that shared a quota with it.
 pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
     context.memory.forget_namespace(namespace);
-    context.evaluations.forget(&(namespace.to_owned(), name.to_owned()));
+    context.evaluations.forget(&ObjectName::new(namespace, name));
     context.changes.skills_of(namespace);
     for skill in context.cluster_state.skills() {
         let Some(skill) = decoded(&skill) else { continue };
@@ -165,11 +165,13 @@ async fn reconcile_runtime(context: &Context, runtime: &SkillRuntime) -> Result<
         info!(runtime = %name, %namespace, reason = verdict.reason.as_str(), message = %verdict.message, "the state of a SkillRuntime changed");
         events::publish(&context.recorder, &runtime.object_ref(&()), &verdict).await;
     }
-    for (namespace, name) in found.outdated {
-        context.trigger_skill(&namespace, &name).await;
+    for skill in found.outdated {
+        context.trigger_skill(&skill.namespace, &skill.name).await;
     }
     if let Some((evaluation, at)) = found.kept {
-        context.evaluations.keep(&(namespace, name), inputs, evaluation, at);
+        context
+            .evaluations
+            .keep(&ObjectName::new(namespace, name), inputs, evaluation, at);
     }
     context.memory.retries.succeeded(&uid);
     Ok(Reconciled::new(
@@ -196,7 +198,7 @@ async fn guarded(
 struct EvaluationOutcome {
     summary: Summary,
     /// Skills whose status differs from this runtime's selection.
-    outdated: Vec<Name>,
+    outdated: Vec<ObjectName>,
     /// To be kept once the rest is written, with the time at which all skills were evaluated.
     kept: Option<(Evaluation, Instant)>,
 }
@@ -205,7 +207,7 @@ struct EvaluationOutcome {
 /// runtimes that select in few namespaces an evaluation is cheap, and is not kept.
 fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &EvaluationInputs) -> EvaluationOutcome {
     let is_wide = namespaces_reached(runtime, scope).is_none();
-    let name = name_of(runtime);
+    let name = ObjectName::of(runtime);
     let kept = is_wide.then(|| context.evaluations.take(&name, inputs)).flatten();
     if let Some((mut evaluation, changed, at)) = kept
         && let Some(outdated) = find_changed(context, runtime, scope, &mut evaluation, &changed)
@@ -251,31 +253,27 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &E
 }
 
 /// The skills of whose verdicts the texts may have changed with the runtime: those that it refuses, or serves with a reservation.
-fn with_texts_of_runtime(selected: &[Selected<'_>]) -> Vec<Name> {
+fn with_texts_of_runtime(selected: &[Selected<'_>]) -> Vec<ObjectName> {
     let restricted = selected.iter().filter(|item| !matches!(item.accepted, Ok(None)));
-    restricted
-        .map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
-        .collect()
+    restricted.map(|item| ObjectName::of(item.skill)).collect()
 }
 
 /// The skills whose status says something else of their packages at a runtime: it gives other packages, or adds them to another image.
-fn with_other_packages(runtime: &SkillRuntime, scope: &Scope<'_>, selected: &[Selected<'_>]) -> Vec<Name> {
-    let name = name_of(runtime);
+fn with_other_packages(runtime: &SkillRuntime, scope: &Scope<'_>, selected: &[Selected<'_>]) -> Vec<ObjectName> {
+    let name = ObjectName::of(runtime);
     let differ = selected.iter().filter(|item| {
         let reported = reported(item.skill, &name);
         reported.is_some_and(|reported| reported.packages != packages_status(runtime, item, scope))
     });
-    differ
-        .map(|item| (item.skill.namespace().unwrap_or_default(), item.skill.name_any()))
-        .collect()
+    differ.map(|item| ObjectName::of(item.skill)).collect()
 }
 
 /// The skills of which a runtime's pins require versions.
-fn skills_pinned_at_versions(runtime: &SkillRuntime) -> impl Iterator<Item = Name> {
+fn skills_pinned_at_versions(runtime: &SkillRuntime) -> impl Iterator<Item = ObjectName> {
     let own = runtime.own_namespace();
     let pins = runtime.spec.skill_selector.iter().flat_map(|selector| &selector.skills);
     let skills = pins.filter(|pin| pin.version.is_some()).map(move |pin| pin.skill(own));
-    skills.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()))
+    skills.map(|(namespace, name)| ObjectName::new(namespace, name))
 }
 
 /// Takes changed skills into a kept evaluation, and returns those of them whose status differs. `None`: all are to be
@@ -285,11 +283,12 @@ fn find_changed(
     runtime: &SkillRuntime,
     scope: &Scope<'_>,
     evaluation: &mut Evaluation,
-    changed: &BTreeSet<Name>,
-) -> Option<Vec<Name>> {
-    let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+    changed: &BTreeSet<ObjectName>,
+) -> Option<Vec<ObjectName>> {
+    let own = ObjectName::of(runtime);
     let mut outdated = Vec::new();
-    for (namespace, name) in changed {
+    for skill_name in changed {
+        let (namespace, name) = (&*skill_name.namespace, &*skill_name.name);
         let watched = context.cluster_state.skill(namespace, name);
         let skill = watched.as_deref().and_then(decoded);
         let selected = select(runtime, scope, Audience::All, skill);
@@ -297,14 +296,14 @@ fn find_changed(
             return None;
         }
         if skill.is_some_and(|skill| differs(skill, &own, evaluation.verdict((namespace, name)))) {
-            outdated.push((namespace.clone(), name.clone()));
+            outdated.push(skill_name.clone());
         }
     }
     Some(outdated)
 }
 
 /// Whether a skill's status says something else of a runtime than its selection.
-fn differs(skill: &Skill, runtime: &Name, now: Option<VerdictParts<'_>>) -> bool {
+fn differs(skill: &Skill, runtime: &ObjectName, now: Option<VerdictParts<'_>>) -> bool {
     // A skill that was never reconciled is in the queue already.
     let Some(status) = skill
         .status
@@ -319,18 +318,14 @@ fn differs(skill: &Skill, runtime: &Name, now: Option<VerdictParts<'_>>) -> bool
 }
 
 /// What a skill's status says of a runtime.
-fn reported<'a>(skill: &'a Skill, runtime: &Name) -> Option<&'a RuntimeVerdict> {
+fn reported<'a>(skill: &'a Skill, runtime: &ObjectName) -> Option<&'a RuntimeVerdict> {
     let mut known = skill.status.as_ref()?.runtimes.iter();
-    known.find(|known| known.namespace == runtime.0 && known.name == runtime.1)
-}
-
-fn name_of(runtime: &SkillRuntime) -> Name {
-    (runtime.namespace().unwrap_or_default(), runtime.name_any())
+    known.find(|known| known.namespace == runtime.namespace && known.name == runtime.name)
 }
 
 /// Skills whose status differs from this runtime's selection.
-fn outdated<'a>(runtime: &SkillRuntime, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<Name> {
-    let own = name_of(runtime);
+fn outdated<'a>(runtime: &SkillRuntime, skills: &[&'a Skill], selected: &[Selected<'a>]) -> Vec<ObjectName> {
+    let own = ObjectName::of(runtime);
     let of_selected = selected
         .iter()
         .filter(|item| differs(item.skill, &own, Some(verdict_parts(runtime, item))));
@@ -343,8 +338,7 @@ fn outdated<'a>(runtime: &SkillRuntime, skills: &[&'a Skill], selected: &[Select
             .filter(|skill| !known.contains(&std::ptr::from_ref(**skill)));
         outdated.extend(left_over.filter(|skill| differs(skill, &own, None)));
     }
-    let name = |skill: &Skill| (skill.namespace().unwrap_or_default(), skill.name_any());
-    outdated.into_iter().map(name).collect()
+    outdated.into_iter().map(ObjectName::of).collect()
 }
 
 /// Writes a status if it differs. Returns the version of the object if it is another one now: its event comes.
@@ -388,7 +382,7 @@ mod tests {
             ]},
         }))
         .unwrap();
-        let runtime = ("n".to_owned(), "main".to_owned());
+        let runtime = ObjectName::new("n", "main");
         for (now, expected) in [
             (Some((true, "EarlierRevision", Some("r1"))), false),
             (Some((true, "EarlierRevision", Some("r2"))), true),
@@ -398,7 +392,7 @@ mod tests {
         ] {
             assert_eq!(differs(&skill, &runtime, now), expected, "{now:?}");
         }
-        let other = ("n".to_owned(), "other".to_owned());
+        let other = ObjectName::new("n", "other");
         assert!(!differs(&skill, &other, None), "neither knows the other");
     }
 
