@@ -8,6 +8,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use knack_registry::{Execution, Status};
 use knack_skill::names;
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
 use super::terminal;
@@ -178,12 +179,22 @@ pub(super) fn print(rows: &[Row]) {
 
 /// A file that others cannot read.
 pub(super) fn created(file: &Path) -> std::io::Result<File> {
+    create(file, OFlags::empty())
+}
+
+/// The same of a name that no person chose: a link is not followed.
+pub(super) fn created_beside(file: &Path) -> std::io::Result<File> {
+    create(file, OFlags::NOFOLLOW)
+}
+
+fn create(file: &Path, flags: OFlags) -> std::io::Result<File> {
     let opened = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
+        .custom_flags(flags.bits().cast_signed())
         .open(file)?;
     opened.set_permissions(Permissions::from_mode(0o600))?;
     Ok(opened)

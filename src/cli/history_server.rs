@@ -19,7 +19,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::history_rows::{Filter, Row, created, print};
+use super::history_rows::{Filter, Row, created, created_beside, print};
 use super::terminal;
 
 /// Executions of a page: the most that the API gives.
@@ -188,7 +188,7 @@ impl Export {
         let path = PathBuf::from(name);
         Ok(Self {
             file: file.to_owned(),
-            beside: BufWriter::new(created(&path)?),
+            beside: BufWriter::new(created_beside(&path)?),
             path,
             lines: Vec::new(),
             bytes: 0,
@@ -251,5 +251,9 @@ mod tests {
             text,
             "and what was there before"
         );
+        // The folder may be a checkout of somebody else's.
+        std::os::unix::fs::symlink(&file, folder.path().join("all.jsonl.part")).unwrap();
+        Export::begin(&file).map(drop).unwrap_err();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
     }
 }

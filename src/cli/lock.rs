@@ -4,10 +4,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use knack_execution::interpreter::CodeUser;
 use knack_gateway::catalog::SkillSource;
+use knack_gateway::files::confined_folder::{ConfinedFolder, Readers};
 use knack_packages::lock::LOCK_FILE;
 use knack_packages::node::{self, NODE_LOCK_FILE};
 use knack_packages::pylock::PYTHON_LOCK_FILE;
@@ -15,14 +16,17 @@ use knack_packages::rules::read_day;
 use knack_packages::{Declaration, Finding, Rules, Source, declare};
 use knack_skill::functions;
 use knack_skill::problem::{Problem, Profile};
+use knack_skill::tree;
 use knack_trust::{CaArgs, Roots};
 
 use super::find_sources::find_sources;
 use super::stop::unless_stopped;
-use super::{terminal, whole_file};
+use super::terminal;
 use crate::counted::counted;
 use crate::dev::{discover, package_rules};
-use crate::packages::{BaseInterpreter, BuildLimits, Uv, lock_for_all_platforms, lock_of_npm};
+use crate::packages::{
+    BaseInterpreter, BuildError, BuildLimits, Store, Uv, default_store, lock_for_all_platforms, lock_of_npm,
+};
 
 /// Arguments of `knack skill lock`.
 #[derive(Debug, Args)]
@@ -38,6 +42,9 @@ pub struct LockArgs {
     #[command(flatten)]
     ca: CaArgs,
 }
+
+/// The first line of a lock. It has no word of the skill: whoever is led to another file must not choose what is written there.
+const HEADER: &str = "# Written by knack skill lock. Do not edit.\n";
 
 /// Writes the locks beside the skill: of its functions, if it has any, and of its packages, if it declares any. Every
 /// platform finds its files in the latter; a package without wheels is an error.
@@ -78,10 +85,7 @@ async fn lock_functions(args: &LockArgs, source: &SkillSource) -> anyhow::Result
         return Ok(false);
     }
     let lock = functions::FunctionLock::of(&loaded.functions, &source.files);
-    let file = args.path.join(functions::LOCK_FILE);
-    whole_file::write(&file, lock.text().as_bytes())
-        .await
-        .with_context(|| file.display().to_string())?;
+    let file = write(args, functions::LOCK_FILE, lock.text()).await?;
     let count: usize = loaded.functions.values().map(Vec::len).sum();
     terminal::line(&format!("{}: {count} functions", file.display()));
     Ok(true)
@@ -104,35 +108,40 @@ async fn lock_node(args: &LockArgs, source: &SkillSource, roots: &Roots) -> anyh
             "~/.npmrc is not read: NPM_CONFIG_REGISTRY names the index, and KNACK_NPMRC a file with credentials",
         );
     }
-    let (text, count) = lock_of_npm(&requirements, &BuildLimits::default(), roots, None).await?;
-    let file = args.path.join(NODE_LOCK_FILE);
-    whole_file::write(&file, text.as_bytes())
-        .await
-        .with_context(|| file.display().to_string())?;
+    let (text, count) = lock_of_npm(&requirements, &store()?, &BuildLimits::default(), roots).await?;
+    let file = write(args, NODE_LOCK_FILE, text).await?;
     terminal::line(&format!("{}: {}", file.display(), counted(count, "package")));
     Ok(true)
+}
+
+/// The folder of environments, below which installers work.
+fn store() -> Result<Store, BuildError> {
+    // Nothing runs from it here, so no other user needs access.
+    Store::open(&default_store()?, CodeUser::SameUser)
 }
 
 async fn lock_packages(args: &LockArgs, declared: &Declaration, rules: &Rules, roots: &Roots) -> anyhow::Result<()> {
     terminal::note(&format!("choosing versions for {}", declared.names().join(", ")));
     let uv = Uv::find()?.trusting(roots)?;
     let base = BaseInterpreter::of_host(CodeUser::SameUser).await?;
-    let lock = lock_for_all_platforms(&uv, &base, declared, rules, &BuildLimits::default(), &terminal::note).await?;
-    let file = args.path.join(LOCK_FILE);
-    let text = format!(
-        "# Written by knack skill lock from {}. Do not edit.\n{}",
-        declared.source.shown(),
-        lock.text()
-    );
-    whole_file::write(&file, text.as_bytes())
-        .await
-        .with_context(|| file.display().to_string())?;
+    let store = store()?;
+    let limits = BuildLimits::default();
+    let lock = lock_for_all_platforms(&uv, &base, &store, declared, rules, &limits, &terminal::note).await?;
+    let file = write(args, LOCK_FILE, format!("{HEADER}{}", lock.text())).await?;
     terminal::line(&format!(
         "{}: {}",
         file.display(),
         counted(lock.packages().len(), "package")
     ));
     Ok(())
+}
+
+/// Writes a lock into the skill's folder, and gives its path. What is there may be somebody else's checkout, with links of theirs.
+async fn write(args: &LockArgs, name: &'static str, text: String) -> anyhow::Result<PathBuf> {
+    let folder = args.path.clone();
+    let write = move || ConfinedFolder::named(&folder, Readers::Umask)?.write(name, text.as_bytes());
+    tokio::task::spawn_blocking(write).await??;
+    Ok(args.path.join(name))
 }
 
 /// The one skill of the folder, and what the SkillRuntime says of packages that is found there or among the manifests.
@@ -150,6 +159,13 @@ async fn read(args: &LockArgs) -> anyhow::Result<(SkillSource, Rules)> {
             args.path.display()
         );
     };
+    let problems = tree::check(&source.files);
+    for problem in &problems {
+        terminal::note(&problem.to_string());
+    }
+    if problems.iter().any(Problem::is_error) {
+        bail!("{}: nothing was written; correct the errors above", args.path.display());
+    }
     let mut runtimes = found.runtimes;
     if !args.manifests.is_empty() {
         runtimes = find_sources(args.manifests.clone(), discover).await?.runtimes;

@@ -53,7 +53,7 @@ pub struct RunArgs {
     /// runtime's limit, else the runtime's default, 10 unless it sets another
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=TIMEOUT_MAX_SECONDS))]
     timeout: Option<u64>,
-    /// Give the skill the value of an environment variable
+    /// Give the skill the value of an environment variable; SKILL is its name, or namespace/name if its namespace is not `default`
     #[arg(long, value_name = "SKILL:NAME")]
     pub(super) allow_env: Vec<String>,
     #[command(flatten)]

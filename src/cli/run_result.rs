@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use knack_execution::{ExecutionError, ExecutionResult, Exit, FileError};
+use knack_execution::{ExecutionError, ExecutionResult, Exit, FileError, OutputFile};
 use knack_gateway::catalog::remote::FetchError;
+use knack_gateway::files::confined_folder::{ConfinedFolder, Readers};
 use serde_json::{Value, json};
 
-use super::{terminal, whole_file};
+use super::terminal;
 
 /// The result files of a run on this machine's disk.
 #[derive(Debug, Default)]
@@ -21,27 +22,33 @@ pub(super) struct SavedFiles {
 
 /// Saves the result files. The run is over and has its status whatever the disk does.
 pub(super) async fn save(folder: &Path, result: &ExecutionResult) -> SavedFiles {
+    if result.files.is_empty() {
+        return SavedFiles::default();
+    }
+    let (folder, files) = (folder.to_owned(), result.files.clone());
+    let saved = tokio::task::spawn_blocking(move || save_in(&folder, &files)).await;
+    // It ends only with the process.
+    saved.unwrap_or_default()
+}
+
+/// The names are chosen by the code that ran, and the folder may be in a checkout of its author.
+fn save_in(folder: &Path, files: &[OutputFile]) -> SavedFiles {
     let mut saved = SavedFiles::default();
-    for file in &result.files {
-        // The executor delivers relative paths without `..` only; they stay below the folder.
-        let path = folder.join(&file.path);
-        match write(&path, &file.bytes).await {
-            Ok(()) => drop(saved.paths.insert(file.path.clone(), path)),
-            Err(error) => {
-                let reason = format!("--files-dir {}: {error}", folder.display());
-                let path = file.path.clone();
-                saved.failed.push(FileError { path, reason });
-            }
+    let opened = ConfinedFolder::make(folder, Readers::Umask);
+    for file in files {
+        let written = match &opened {
+            Ok(opened) => opened.write(&file.path, &file.bytes).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match written {
+            Ok(()) => drop(saved.paths.insert(file.path.clone(), folder.join(&file.path))),
+            Err(error) => saved.failed.push(FileError {
+                path: file.path.clone(),
+                reason: format!("--files-dir {}: {error}", folder.display()),
+            }),
         }
     }
     saved
-}
-
-async fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(parent) = path.parent() {
-        tokio::fs::create_dir_all(parent).await?;
-    }
-    whole_file::write(path, bytes).await
 }
 
 /// What the program wrote.

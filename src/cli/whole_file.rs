@@ -1,4 +1,5 @@
-//! Files that a command writes: whole under their names, or not at all.
+//! Files that a person names and a command writes: whole under their names, or not at all. Those whose names somebody else chooses are
+//! written by [`ConfinedFolder`](knack_gateway::files::confined_folder::ConfinedFolder), which follows no link.
 
 use std::fs::Permissions;
 use std::io::{Error, ErrorKind, Result, Write as _};

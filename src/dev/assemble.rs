@@ -12,7 +12,8 @@ use knack_skill::catalog::{ConfigValues, Node, Unserved};
 use knack_skill::model::{AskedPackages, Skill, SkillFile, SkillRef};
 use knack_skill::problem::Profile;
 
-use super::duplicates::{place_of_first, repeated};
+use super::contested::contested;
+use super::duplicates::left_out;
 use super::find_sources::DiscoveredSources;
 use super::lost_manifests::lost_ones;
 use super::new_revisions::{NewRevisions, Verdict};
@@ -37,24 +38,20 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
         values.extend(found.flags.given.iter().cloned());
     }
     // Skills of the last settings that are not served are determined again.
-    settings.unserved.clear();
+    let contested = contested(&found.flags, &found.skills);
+    settings.unserved = contested.iter().map(|(id, why)| unserved(id, why)).collect();
     // Environments are built by the rules that were read at the start.
     let rules = match &found.flags.at_start {
         Some(at_start) => at_start.rules.clone(),
         None => package_rules(&found.runtimes).unwrap_or_default(),
     };
-    let again = repeated(&found.skills, |source| &source.id);
+    let left_out = left_out(&found.skills, &contested);
     let mut sources: Vec<&SkillSource> = Vec::new();
     let mut held: Vec<&SkillRef> = Vec::new();
     let mut new_revisions = NewRevisions::of(found.flags.ready.clone());
     for (place, source) in found.skills.iter().enumerate() {
-        if let Some(first) = again.get(&place) {
-            let text = format!(
-                "skill {} is already defined in {}; this one is left out; rename one",
-                source.id,
-                place_of_first(first, source)
-            );
-            reports.push(SourceReport::error(source.origin.clone(), text));
+        if let Some(text) = left_out.get(&place) {
+            reports.push(SourceReport::error(source.origin.clone(), text.clone()));
             continue;
         }
         match verdict(&settings, &rules, source, last, &mut new_revisions) {
@@ -71,10 +68,7 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
                 held.push(&source.id);
             }
             Verdict::NotServed(reason) => {
-                settings.unserved.push(Unserved {
-                    skill: source.id.clone(),
-                    why: reason.clone(),
-                });
+                settings.unserved.push(unserved(&source.id, &reason));
                 let text = format!("skill {} is not served: {reason}", source.id.name);
                 reports.push(SourceReport::warning(source.origin.clone(), text));
             }
@@ -95,6 +89,13 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     let about_all = notes(&found, &snapshot);
     snapshot.reports.extend(about_all);
     snapshot
+}
+
+fn unserved(skill: &SkillRef, why: &str) -> Unserved {
+    Unserved {
+        skill: skill.clone(),
+        why: why.to_owned(),
+    }
 }
 
 fn verdict(
@@ -170,7 +171,7 @@ fn choose_runtime(
     let chosen = runtime::choose(&found.runtimes);
     let (settings, origin) = match chosen {
         Some(chosen) => {
-            reports.extend(chosen.note);
+            reports.extend(chosen.notes);
             (chosen.settings, Some(chosen.origin))
         }
         None => (runtime::without_manifest(), None),
@@ -182,8 +183,11 @@ fn choose_runtime(
 /// The runtime that was served last, if its file cannot be read now: another one, or defaults, would widen what it allows.
 fn broken_runtime<'l>(found: &DiscoveredSources, last: &'l LastGood) -> Option<(&'l RuntimeSettings, &'l str)> {
     let (kept, origin) = last.runtime().zip(last.runtime_origin())?;
-    let is_found = found.runtimes.iter().any(|(_, manifest)| {
-        manifest.metadata.namespace == kept.name.namespace && manifest.metadata.name == kept.name.name
+    // One of the same name that was found by searching is not the one that the user named.
+    let was_named = found.named.iter().any(|named| named == origin);
+    let is_found = found.runtimes.iter().any(|found| {
+        let name = &found.manifest.metadata;
+        name.namespace == kept.name.namespace && name.name == kept.name.name && (found.is_named || !was_named)
     });
     (has_failed(origin, &found.failed) && !is_found).then_some((kept, origin))
 }

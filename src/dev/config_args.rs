@@ -9,7 +9,7 @@ use super::search_settings::SkillFlag;
 /// `--set` and `--set-env`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct ConfigArgs {
-    /// Set a configuration parameter of a skill's functions; PARAMETER may be TOOL.PARAMETER
+    /// Set a configuration parameter of a skill's functions; PARAMETER may be TOOL.PARAMETER, and SKILL is as in --allow-env
     #[arg(long, value_name = "SKILL.PARAMETER=VALUE")]
     set: Vec<String>,
     /// The same, with the value of an environment variable, which keeps secrets off the command line

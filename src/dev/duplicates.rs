@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
 use knack_gateway::catalog::SkillSource;
+use knack_skill::model::SkillRef;
 
 /// The indices of skills whose key an earlier skill has, each with the index of the first one.
 pub(crate) fn repeated<'s, K: Eq + Hash>(
@@ -19,6 +20,23 @@ pub(crate) fn repeated<'s, K: Eq + Hash>(
         }
     }
     again
+}
+
+/// The errors of sources that are not served whatever they hold, by their place: the name is that of an earlier one, or a flag may mean
+/// several.
+pub(super) fn left_out(skills: &[SkillSource], contested: &BTreeMap<&SkillRef, String>) -> BTreeMap<usize, String> {
+    let again = repeated(skills, |source| &source.id);
+    let places = skills.iter().enumerate();
+    let texts = places.filter_map(|(place, source)| {
+        let SkillRef { namespace, name } = &source.id;
+        if let Some(why) = contested.get(&source.id) {
+            return Some((place, format!("skill {name} is not served: {why}")));
+        }
+        let first = place_of_first(again.get(&place)?, source);
+        let text = format!("skill {namespace}/{name} is already defined in {first}; this one is left out; rename one");
+        Some((place, text))
+    });
+    texts.collect()
 }
 
 /// Where the first of two skills of one name is, for a report of the second.

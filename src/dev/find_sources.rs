@@ -17,7 +17,7 @@ use super::file_changes::parent_of;
 use super::folder::read_folder;
 use super::lost_manifests::lost;
 use super::named_folder::NamedFolder;
-use super::runtime::{self, AskedSandbox};
+use super::runtime::{self, AskedSandbox, FoundRuntime};
 use super::search_progress::{SEARCH_MAX_DEPTH, Searched, is_recording};
 use super::search_settings::{Search, SourceFlags};
 use crate::regular_file;
@@ -33,13 +33,15 @@ pub struct DiscoveredSources {
     /// Skills in the order of the paths, then by name.
     pub skills: Vec<SkillSource>,
     /// Runtimes with their origin.
-    pub runtimes: Vec<(String, SkillRuntimeManifest)>,
+    pub runtimes: Vec<FoundRuntime>,
     /// Files that could not be read or are not served as written.
     pub reports: Vec<SourceReport>,
     /// Origins that failed as a whole, so that what they gave before can be kept.
     pub failed: Vec<String>,
     /// Files that have no object now, or a broken one, and why: an error where they gave something before.
     pub(super) lost: Vec<SourceReport>,
+    /// Files that a user named, which may hold a SkillRuntime.
+    pub(super) named: Vec<String>,
     /// Errors of sources that a user named: they cannot be read, or a part that may be a SkillRuntime cannot.
     pub named_failed: Vec<SourceReport>,
     /// Manifests whose files are behind an address, with their origin; [`discover`] refuses them.
@@ -61,6 +63,14 @@ pub fn discover(search: &Search) -> DiscoveredSources {
 pub fn discover_all(search: &Search) -> DiscoveredSources {
     let mut found = DiscoveredSources::default();
     search.begin();
+    for path in search
+        .paths
+        .iter()
+        .filter(|path| !path.is_dir() && !is_skill_file(path))
+    {
+        found.named.push(path.display().to_string());
+        found.searched.names(path);
+    }
     for path in &search.paths {
         let origin = path.display().to_string();
         if search.is_written_by_runs(path) {
@@ -116,7 +126,10 @@ fn is_skill_file(path: &Path) -> bool {
 
 /// The skills and runtimes of a manifest's text.
 pub fn discover_text(origin: &str, text: &str) -> DiscoveredSources {
-    let mut found = DiscoveredSources::default();
+    let mut found = DiscoveredSources {
+        named: vec![origin.to_owned()],
+        ..DiscoveredSources::default()
+    };
     found.manifests(origin, text, FileOrigin::ByUser);
     found.without_archived()
 }
@@ -342,7 +355,11 @@ impl DiscoveredSources {
             );
             self.reports.push(SourceReport::warning(origin, text));
         }
-        self.runtimes.push((origin.to_owned(), manifest));
+        self.runtimes.push(FoundRuntime {
+            origin: origin.to_owned(),
+            manifest,
+            is_named: named == FileOrigin::ByUser,
+        });
     }
 
     fn skill_manifest(&mut self, origin: &str, manifest: &SkillManifest, maps: &ConfigMaps<'_>) {

@@ -6,6 +6,7 @@ mod bare_source;
 mod caller_catalogs;
 mod config_args;
 mod config_maps;
+mod contested;
 mod duplicates;
 mod file_changes;
 mod find_sources;
@@ -37,12 +38,14 @@ pub use archives::{archive_stem, archived_skill};
 pub use assemble::assemble;
 use caller_catalogs::UploadRuntime;
 pub(crate) use config_args::ConfigArgs;
+use contested::contested;
 pub(crate) use duplicates::{place_of_first, repeated, repeated_name};
 pub use find_sources::{DiscoveredSources, discover, discover_all, discover_text, lone_skill, with_files};
 pub(crate) use local::executor as local_executor;
 use offered::ServedSkills;
 use printing::{announce, greet, print_snapshot};
 use ready_skills::ReadySkills;
+pub use runtime::FoundRuntime;
 pub(crate) use runtime::{config_values, package_rules, settings as runtime_settings};
 use search_settings::EnvFlag;
 pub use search_settings::Search;
@@ -140,7 +143,8 @@ pub struct DevArgs {
     /// Days to keep the history of executions in the folder of --registry; 0 keeps none and removes the existing one
     #[arg(long, value_name = "DAYS", requires = "registry", default_value_t = HistorySettings::DAYS, value_parser = clap::value_parser!(u32).range(..=3650))]
     history_days: u32,
-    /// Give a skill the value of an environment variable; uploads/NAME is the uploaded skill NAME of every caller
+    /// Give a skill the value of an environment variable; SKILL is the name of a folder, namespace/name of a skill with another namespace
+    /// than `default`, and uploads/NAME the uploaded skill NAME of every caller
     #[arg(long, value_name = "SKILL:NAME", conflicts_with = "no_local_executor")]
     allow_env: Vec<String>,
     #[command(flatten)]
@@ -372,13 +376,11 @@ fn search(args: &DevArgs, files_folder: Option<&Path>) -> anyhow::Result<Search>
     let never = files_folder.into_iter().chain(args.record.as_deref());
     let search = Search::of(args.paths.clone()).never_below(never.chain(args.registry.as_deref()));
     let granted = args.allow_env.iter().map(|word| SkillFlag::of_allow_env(word));
-    let given_to = args.config.given_to().chain(granted);
-    // A skill of any name may be uploaded later.
-    let given_to = given_to.filter(|flag| args.registry.is_none() || !flag.is_for_uploads());
-    let given_to = given_to.collect();
+    let given_to = args.config.given_to().chain(granted).collect();
     let search = search.map(|search| {
         let search = search.with_config(given).reporting_given(given_to);
-        let search = search.reporting_pins(args.registry.is_none());
+        let has_uploads = args.registry.is_some();
+        let search = search.beside_uploads(has_uploads).reporting_pins(!has_uploads);
         if args.no_local_executor {
             return search;
         }
@@ -415,12 +417,16 @@ fn uploads(
 }
 
 /// The settings of the runtime size the executor, and its rules choose packages; they are read once, before it starts.
-/// Errors: what a user named cannot be read, so that defaults would hold where a SkillRuntime sets less, or another provider.
+/// Errors: what a user named cannot be read, so that defaults would hold where a SkillRuntime sets less, or another provider; or a flag
+/// may mean several skills, of which the first would get its value.
 async fn runtime(search: Search) -> anyhow::Result<(RuntimeSettings, Rules)> {
     let read = move || {
         let found = discover(&search);
         if let Some(report) = found.named_failed.first() {
             bail!("{}: {}", report.origin, report.text);
+        }
+        if let Some(text) = contested(&found.flags, &found.skills).into_values().next() {
+            bail!("{text}");
         }
         let rules = package_rules(&found.runtimes)?;
         Ok((assemble(found, Node::Absent, &mut LastGood::default()).runtime, rules))

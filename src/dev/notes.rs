@@ -44,6 +44,8 @@ fn given_to_nobody(found: &DiscoveredSources, snapshot: &Snapshot) -> Vec<Source
         .flags
         .given_to
         .iter()
+        // A skill of any name may be uploaded later.
+        .filter(|given| !(found.flags.has_uploads && given.is_for_uploads()))
         .filter(|given| !is_here(found, snapshot, |id| given.is_for(id)));
     let report = |given: &SkillFlag| {
         let text = format!("no skill {} is found here, so it has no effect", given.skill);

@@ -15,6 +15,17 @@ use knack_skill::semver::satisfies;
 
 use crate::selection::{self, rules};
 
+/// A SkillRuntime and where it is from.
+#[derive(Debug, Clone)]
+pub struct FoundRuntime {
+    /// The file, as it is shown in reports.
+    pub origin: String,
+    /// The object.
+    pub manifest: SkillRuntimeManifest,
+    /// Whether the user named the file. One that was found by searching may be anybody's: it counts only where none is named.
+    pub is_named: bool,
+}
+
 /// The settings of a manifest.
 fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
     let (spec, base) = (&manifest.spec, RuntimeSettings::default());
@@ -79,13 +90,13 @@ pub(super) fn without_manifest() -> RuntimeSettings {
 }
 
 /// The settings of the runtime that is served, for commands that serve nothing.
-pub(crate) fn settings(found: &[(String, SkillRuntimeManifest)]) -> RuntimeSettings {
-    let chosen = candidates(found).first().map(|(_, manifest)| from_manifest(manifest));
+pub(crate) fn settings(found: &[FoundRuntime]) -> RuntimeSettings {
+    let chosen = candidates(found).first().map(|found| from_manifest(&found.manifest));
     chosen.unwrap_or_else(without_manifest)
 }
 
 /// The values of configuration that the runtime that is served gives.
-pub(crate) fn config_values(found: &[(String, SkillRuntimeManifest)]) -> Vec<SkillConfig> {
+pub(crate) fn config_values(found: &[FoundRuntime]) -> Vec<SkillConfig> {
     match settings(found).config {
         ConfigValues::Here(values) => values,
         ConfigValues::AtHub => Vec::new(),
@@ -102,11 +113,11 @@ pub(super) struct AskedSandbox {
 
 /// Why a cluster would not serve a skill beside this runtime for what its manifest asks of its sandbox. Here its runs get the limits of
 /// the runtime, so this is a warning.
-pub(super) fn over_ceiling(found: &[(String, SkillRuntimeManifest)], asked: &AskedSandbox) -> Option<SourceReport> {
+pub(super) fn over_ceiling(found: &[FoundRuntime], asked: &AskedSandbox) -> Option<SourceReport> {
     let own = RuntimeSandbox::default();
     let runtime = candidates(found)
         .first()
-        .map_or(&own, |(_, manifest)| &manifest.spec.sandbox);
+        .map_or(&own, |found| &found.manifest.spec.sandbox);
     let over = selection::over_ceiling(runtime, &asked.sandbox)?;
     let text = format!(
         "Skill {}: {}; a cluster does not serve such a skill, here its runs have the limits of the runtime",
@@ -116,8 +127,8 @@ pub(super) fn over_ceiling(found: &[(String, SkillRuntimeManifest)], asked: &Ask
 }
 
 /// The rules of the served runtime about packages. Errors: a rule that cannot be read, with its field.
-pub(crate) fn package_rules(found: &[(String, SkillRuntimeManifest)]) -> anyhow::Result<Rules> {
-    let Some((origin, manifest)) = candidates(found).first().copied() else {
+pub(crate) fn package_rules(found: &[FoundRuntime]) -> anyhow::Result<Rules> {
+    let Some(FoundRuntime { origin, manifest, .. }) = candidates(found).first().copied() else {
         return Ok(Rules::default());
     };
     let rules = manifest.spec.packages.as_ref().map(rules).transpose();
@@ -125,30 +136,38 @@ pub(crate) fn package_rules(found: &[(String, SkillRuntimeManifest)]) -> anyhow:
     Ok(rules.unwrap_or_default())
 }
 
-/// The runtimes of which the first is served: those marked default, else all.
-fn candidates(found: &[(String, SkillRuntimeManifest)]) -> Vec<&(String, SkillRuntimeManifest)> {
-    let marked: Vec<_> = found.iter().filter(|(_, manifest)| manifest.spec.default).collect();
-    if marked.is_empty() {
-        found.iter().collect()
-    } else {
-        marked
+/// The runtimes of which the first is served: those that the user named, else all; of these those marked default, else all.
+fn candidates(found: &[FoundRuntime]) -> Vec<&FoundRuntime> {
+    let is_named = found.iter().any(|found| found.is_named);
+    let mut all: Vec<_> = found.iter().filter(|found| found.is_named || !is_named).collect();
+    if all.iter().any(|found| found.manifest.spec.default) {
+        all.retain(|found| found.manifest.spec.default);
     }
+    all
 }
 
 /// The runtime that is served, with its origin.
 pub(super) struct ChosenRuntime {
     pub(super) settings: RuntimeSettings,
     pub(super) origin: String,
-    /// A warning about the others.
-    pub(super) note: Option<SourceReport>,
+    /// Warnings about the others.
+    pub(super) notes: Vec<SourceReport>,
 }
 
-/// Chooses among the runtimes found: the one marked default, else the only one, else the first with a warning.
-pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> Option<ChosenRuntime> {
+/// Chooses among the runtimes found, those that the user named before all others: the one marked default, else the only one, else the
+/// first with a warning.
+pub(super) fn choose(found: &[FoundRuntime]) -> Option<ChosenRuntime> {
     let candidates = candidates(found);
-    let (origin, manifest) = candidates.first()?;
-    let note = (candidates.len() > 1).then(|| {
-        let names: Vec<_> = candidates.iter().map(|(_, m)| m.metadata.name.as_str()).collect();
+    let FoundRuntime {
+        origin,
+        manifest,
+        is_named,
+    } = candidates.first()?;
+    let several = (candidates.len() > 1).then(|| {
+        let names: Vec<_> = candidates
+            .iter()
+            .map(|found| found.manifest.metadata.name.as_str())
+            .collect();
         // All of the candidates are marked, or none is.
         let cure = if manifest.spec.default { "keep" } else { "set" };
         let text = format!(
@@ -158,10 +177,19 @@ pub(super) fn choose(found: &[(String, SkillRuntimeManifest)]) -> Option<ChosenR
         );
         SourceReport::warning(origin.clone(), text)
     });
+    let searched = found.iter().filter(|found| *is_named && !found.is_named);
+    let unused = searched.map(|found| {
+        let text = format!(
+            "SkillRuntime {} was found by searching and is not used beside {origin}, which is named on the command line; to use it, name \
+             its file instead",
+            found.manifest.metadata.name
+        );
+        SourceReport::warning(found.origin.clone(), text)
+    });
     Some(ChosenRuntime {
         settings: from_manifest(manifest),
         origin: origin.clone(),
-        note,
+        notes: several.into_iter().chain(unused).collect(),
     })
 }
 
@@ -211,5 +239,71 @@ pub(super) fn accepts(runtime: &RuntimeSettings, source: &SkillSource) -> Result
     {
         Some((key, value)) => Err(format!("label {key}={value} is missing")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_gateway::catalog::LastGood;
+    use knack_skill::catalog::Node;
+    use knack_skill::risk::Risk;
+
+    use super::super::assemble::assemble;
+    use super::super::find_sources::discover;
+    use super::super::search_settings::Search;
+    use super::*;
+
+    fn manifest(name: &str, spec: &str) -> String {
+        format!("apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+    }
+
+    /// Somebody else's checkout beside it does not widen what the person sets, not even while the named file is broken.
+    #[test]
+    fn a_runtime_that_was_found_does_not_take_the_place_of_a_named_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (named, theirs) = (folder.path().join("runtime.yaml"), folder.path().join("theirs"));
+        std::fs::create_dir(&theirs).unwrap();
+        let wide = "{default: true, maxRisk: Critical, maxActivation: Always, packages: {constraints: [\"a<1\"]}}";
+        let mut last = LastGood::default();
+        for (mine, other, paths, risk) in [
+            ("{maxRisk: Safe}", "other", [&named, &theirs], Risk::Safe),
+            ("{maxRisk: Safe}", "other", [&theirs, &named], Risk::Safe),
+            ("{maxRisk: Safe}", "mine", [&theirs, &named], Risk::Safe),
+            // It was served last, and another file of its name is none of the person's.
+            ("{maxRisk: [}", "mine", [&theirs, &named], Risk::Safe),
+            ("{maxRisk: Moderate}", "mine", [&theirs, &named], Risk::Moderate),
+        ] {
+            std::fs::write(&named, manifest("mine", mine)).unwrap();
+            std::fs::write(theirs.join("x.yaml"), manifest(other, wide)).unwrap();
+            let found = discover(&Search::of(paths.map(Clone::clone).to_vec()));
+            let is_broken = mine.contains('[');
+            if !is_broken {
+                assert_eq!(settings(&found.runtimes).max_risk, risk, "{mine} {other}");
+                assert_eq!(package_rules(&found.runtimes).unwrap(), Rules::default());
+            }
+            let snapshot = assemble(found, Node::Absent, &mut last);
+            assert_eq!(snapshot.runtime.max_risk, risk, "{mine} {other}");
+            let said: Vec<String> = snapshot.reports.iter().map(ToString::to_string).collect();
+            let is_told = said
+                .iter()
+                .any(|text| text.contains("was found by searching and is not used beside"));
+            assert_eq!(is_told, !is_broken, "{said:?}");
+        }
+        // Where none is named, one that is found counts.
+        let found = discover(&Search::of(vec![theirs]));
+        assert_eq!(settings(&found.runtimes).max_risk, Risk::Critical);
+    }
+
+    #[test]
+    fn a_file_that_is_named_is_not_found_once_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("runtime.yaml");
+        let spec = "{gateway: {upstreams: {openai: {url: \"https://llm.example.org/v1\"}}}}";
+        std::fs::write(&file, manifest("mine", spec)).unwrap();
+        let (folder, file) = (folder.path().to_owned(), file);
+        for paths in [vec![folder.clone(), file.clone()], vec![file, folder]] {
+            let snapshot = assemble(discover(&Search::of(paths)), Node::Absent, &mut LastGood::default());
+            assert_eq!((snapshot.runtime.upstreams.len(), snapshot.reports), (1, Vec::new()));
+        }
     }
 }

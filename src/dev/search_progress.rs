@@ -25,7 +25,7 @@ pub(super) fn is_recording(path: &Path) -> bool {
 pub(super) struct Searched {
     /// With the least depth that they were searched at: from a lesser one, more is within reach.
     folders: HashMap<PathBuf, usize>,
-    /// Folders of skills, and manifest files that were found by searching.
+    /// Folders of skills, and manifest files.
     sources: HashSet<PathBuf>,
     /// Folders of skills that were not read, because too many folders are above them.
     pub(super) too_deep: Vec<PathBuf>,
@@ -59,6 +59,11 @@ impl Searched {
             "the skill is not served: its folder is more than {SEARCH_MAX_DEPTH} below the path that was named{others}; name the folder"
         );
         Some(SourceReport::warning(first.display().to_string(), text))
+    }
+
+    /// A file that the user named: it is not also one that is found by searching.
+    pub(super) fn names(&mut self, file: &Path) {
+        self.takes(file);
     }
 
     /// Whether the source was not read before.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use knack_gateway::catalog::{PackageNames, SourceReport, no_packages};
 use knack_skill::config::SkillConfig;
-use knack_skill::model::{SkillRef, UPLOADS};
+use knack_skill::model::{SkillRef, is_of_uploads};
 
 use super::file_changes::FileChanges;
 use super::ready_skills::ReadySkills;
@@ -31,6 +31,8 @@ pub(super) struct SourceFlags {
     pub(super) given: Vec<SkillConfig>,
     /// Flags that give something to a skill.
     pub(super) given_to: Vec<SkillFlag>,
+    /// Whether callers may upload skills beside those that are found.
+    pub(super) has_uploads: bool,
     /// Whether pins of skills that are not found are reported.
     pub(super) reports_pins: bool,
     /// The environment values that a person grants, where code is run.
@@ -68,7 +70,7 @@ impl SkillFlag {
     /// Whether it is for skills that callers upload, of whatever name.
     pub(super) fn is_for_uploads(&self) -> bool {
         let (namespace, _) = self.skill.split_once('/').unwrap_or_default();
-        namespace == UPLOADS
+        is_of_uploads(namespace)
     }
 }
 
@@ -115,10 +117,17 @@ impl Search {
         self
     }
 
-    /// Reports those of these flags whose skill is not found.
+    /// Reports those of these flags whose skill is not found, and serves no skill where one of them may mean several.
     #[must_use]
     pub(super) fn reporting_given(mut self, given_to: Vec<SkillFlag>) -> Self {
         self.flags.given_to = given_to;
+        self
+    }
+
+    /// Whether callers may upload skills beside those that are found.
+    #[must_use]
+    pub(super) fn beside_uploads(mut self, has_uploads: bool) -> Self {
+        self.flags.has_uploads = has_uploads;
         self
     }
 

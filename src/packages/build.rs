@@ -22,6 +22,7 @@ use super::node::{self, NpmIndex};
 use super::python::BaseInterpreter;
 use super::store::{EnvironmentInfo, Store};
 use super::uv::Uv;
+use super::work_folder::WorkFolder;
 
 /// Room for what `uv` writes besides the environment while it installs: lists of the index, metadata.
 const WORK_FILES: u64 = 5_000;
@@ -176,7 +177,7 @@ impl Builder {
         }
         let uv = self.uv.as_ref().map_err(Clone::clone)?;
         log("choosing versions");
-        let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
+        let folder = WorkFolder::below(&self.store)?;
         let (constraints, exclude_newer) = (self.rules.constraints_text(), self.rules.exclude_newer());
         let wanted = LockTarget {
             declared,
@@ -215,7 +216,7 @@ impl Builder {
         };
         let index = self.npm.as_ref().map_err(Clone::clone)?;
         log("choosing versions of packages of Node");
-        let text = node::chosen_by_npm(open, &self.limits, index).await?;
+        let text = node::chosen_by_npm(open, &self.store, &self.limits, index).await?;
         let lock = NodeLock::read(text.as_bytes())
             .map_err(|_| BuildError::new(State::Failed, "npm made a lock that cannot be used"))?;
         let kept = self.store.keep_chosen(&node_hash(open), &text);

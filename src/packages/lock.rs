@@ -9,9 +9,11 @@ use super::build_error::BuildError;
 use super::child::Bound;
 use super::limits::BuildLimits;
 use super::python::BaseInterpreter;
+use super::store::Store;
 use super::uv::Uv;
+use super::work_folder::WorkFolder;
 
-/// The file that `uv` reads, in a folder of its own: no project's settings are found beside it.
+/// The file that `uv` reads.
 const INPUT: &str = "requirements.in";
 
 /// The runtime's constraints, beside it.
@@ -30,16 +32,17 @@ pub(super) struct LockTarget<'a> {
 }
 
 /// A lock for every platform and for this and later versions of Python, as `knack skill lock` writes it, within a runtime's
-/// constraints.
+/// constraints. It is chosen below the store.
 pub async fn lock_for_all_platforms(
     uv: &Uv,
     base: &BaseInterpreter,
+    store: &Store,
     declared: &Declaration,
     rules: &Rules,
     limits: &BuildLimits,
     log: &(dyn Fn(&str) + Sync),
 ) -> Result<Lock, BuildError> {
-    let folder = tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))?;
+    let folder = WorkFolder::below(store)?;
     let (constraints, exclude_newer) = (rules.constraints_text(), rules.exclude_newer());
     let wanted = LockTarget {
         declared,

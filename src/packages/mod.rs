@@ -21,6 +21,7 @@ mod python;
 mod service;
 mod store;
 mod uv;
+mod work_folder;
 
 pub use build::{Builder, BuiltEnvironment};
 pub use build_error::BuildError;

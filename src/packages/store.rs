@@ -6,6 +6,7 @@
 //!     env-<key>.use             its mtime: last use; locked (shared) by who may run something in it
 //!     env-<key>.build           locked by its only builder
 //!     new-<key>/                a build; without a lock it is left over
+//!     work-<random>/            where versions are chosen, locked (shared) meanwhile; without a lock it is left over
 //!     locks/<hash>.lock         versions chosen for a declaration; its mtime: last use, or at most an hour before
 //! ```
 
@@ -34,11 +35,17 @@ const KEY_DIGITS: usize = 32;
 /// How often a builder that waits for another one checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// A folder in which versions are chosen is locked by then, right after it was made.
+const WORK_LOCKED_WITHIN: Duration = Duration::from_mins(1);
+
 /// The time of the last use of chosen versions is written this often: pruning speaks of days, and reading need not write each time.
 const CHOSEN_STEP: Duration = Duration::from_hours(1);
 
 /// The description of an environment.
 const ABOUT: &str = "environment.json";
+
+/// The beginning of the names of folders in which versions are chosen.
+pub(super) const WORK_PREFIX: &str = "work-";
 
 /// Where an environment has its packages of Node.
 const NODE_MODULES: &str = "node_modules";
@@ -290,6 +297,9 @@ impl Store {
             if let Some(key) = name.strip_prefix("new-") {
                 self.remove_left_over(key, &entry.path())?;
             }
+            if name.starts_with(WORK_PREFIX) {
+                remove_work(&entry.path())?;
+            }
             let Some(key) = name.strip_prefix("env-").filter(|key| !key.contains('.')) else {
                 continue;
             };
@@ -331,6 +341,22 @@ impl Store {
     }
 }
 
+/// Removes a folder in which nobody chooses versions any more. One that is not locked yet is kept by its age.
+fn remove_work(path: &Path) -> io::Result<()> {
+    // It may have gone with who made it.
+    let Ok(folder) = File::open(path) else {
+        return Ok(());
+    };
+    let age = folder
+        .metadata()?
+        .modified()
+        .map(|made| made.elapsed().unwrap_or_default());
+    if age? >= WORK_LOCKED_WITHIN && flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        layout::remove(path)?;
+    }
+    Ok(())
+}
+
 fn name(key: &Key) -> String {
     format!("env-{}", &key.as_str()[..KEY_DIGITS])
 }
@@ -352,10 +378,11 @@ fn lock_file(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::work_folder::WorkFolder;
     use super::*;
 
     #[test]
-    fn chosen_versions_in_use_are_not_pruned() {
+    fn what_is_in_use_is_not_pruned() {
         const DAY: Duration = Duration::from_hours(24);
         let folder = tempfile::tempdir().unwrap();
         let store = Store {
@@ -365,6 +392,12 @@ mod tests {
             let file = File::options().write(true).open(store.lock_path(hash)).unwrap();
             file.set_modified(SystemTime::now() - age).unwrap();
         };
+        let left = folder.path().join("work-left");
+        let in_use = WorkFolder::below(&store).unwrap();
+        fs::create_dir(&left).unwrap();
+        for path in [left.as_path(), in_use.path()] {
+            File::open(path).unwrap().set_modified(SystemTime::now() - DAY).unwrap();
+        }
         for hash in ["used", "unused", "lately"] {
             store.keep_chosen(hash, hash).unwrap();
         }
@@ -381,5 +414,6 @@ mod tests {
         assert_eq!(store.chosen("used").as_deref(), Some(b"used".as_slice()));
         assert_eq!(store.chosen("unused"), None);
         assert_eq!(store.chosen("never"), None);
+        assert_eq!((left.exists(), in_use.path().exists()), (false, true));
     }
 }

@@ -55,6 +55,10 @@ const INHERITED: [&str; 27] = [
 /// Credentials of named indexes: `UV_INDEX_<NAME>_USERNAME`, `_PASSWORD`.
 const INDEX_PREFIX: &str = "UV_INDEX_";
 
+/// The files with settings for which it searches the folder that it works in and all above it. It takes those of the project
+/// whose `pyproject.toml` it meets first, else of the first `uv.toml`, and lays them over the person's own. Empty ones end the search.
+const SETTINGS: [&str; 2] = ["pyproject.toml", "uv.toml"];
+
 /// Lets tests and people name the program.
 const UV_VARIABLE: &str = "KNACK_UV";
 
@@ -125,7 +129,7 @@ impl Uv {
         &self.path
     }
 
-    /// Runs it once, in a folder, and gives what it wrote.
+    /// Runs it once, in a folder of its own, where its search for the settings of a project ends, and gives what it wrote.
     ///
     /// Errors: what its standard error says, the time is over, or the bound is passed. It is ended with all its children in
     /// every case.
@@ -136,6 +140,10 @@ impl Uv {
         time: Duration,
         bound: Bound<'_>,
     ) -> Result<ProgramOutput, BuildError> {
+        for name in SETTINGS {
+            let ends = std::fs::write(cwd.join(name), "");
+            ends.map_err(|error| BuildError::of_disk("the folder of uv", &error))?;
+        }
         let mut command = Command::new(&self.path);
         command
             .args(arguments)

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::program::{Program, folder};
+use super::program::{Program, folder, knack};
 use super::skills_api::RUNTIME;
 
 /// The granted value. Only declared tools may print it.
@@ -213,4 +213,35 @@ async fn files_of_the_conversation_are_only_data_for_a_declared_tool() {
             assert!(said.contains("py: started in skills/weather"), "{said}");
         }
     }
+}
+
+/// Namespace and name of a manifest are its author's choice: what a bare name gives stays with the skill of the folder.
+#[tokio::test]
+async fn a_manifest_of_another_namespace_gets_no_value_of_a_bare_name() {
+    let theirs = |namespace: &str| {
+        let document = "---\\nname: weather\\ndescription: d\\ntools:\\n- {name: theirs, description: d, command: [env], env: [TOKEN]}\\n---\\nx\\n";
+        format!(
+            "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: weather, namespace: {namespace}}}\nspec:\n  source: {{inline: \
+             {{files: {{SKILL.md: \"{document}\"}}}}}}\n"
+        )
+    };
+    let arguments = ["--upstream", "mock", "--allow-env", "weather:TOKEN"];
+    let files = |manifest: &str| folder(&[FILES, &[("skills/theirs/a.yaml", manifest)]].concat());
+    let program = Program::start(files(&theirs("x")), &arguments, &[("TOKEN", SECRET)]).await;
+    let greeting = program.greeting.join("\n");
+    let told = "theirs: TOKEN; grant them with --allow-env x/weather:TOKEN";
+    assert!(greeting.contains(told), "{greeting}");
+    drop(program);
+    // Of the same name one would take the place of the other: neither is served.
+    let folder = files(&theirs("default"));
+    let start = [&["dev", "skills", "--listen", "127.0.0.1:0"], &arguments[..]].concat();
+    let output = knack(folder.path(), &start, &[("TOKEN", SECRET)]).await;
+    assert_eq!(output.status.code(), Some(1));
+    let told = super::err(&output);
+    assert!(
+        told.contains(
+            "--allow-env weather:TOKEN: weather may mean several skills: default/weather (skills/theirs/a.yaml)"
+        ) && told.contains("rename"),
+        "{told}"
+    );
 }

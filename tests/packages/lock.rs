@@ -2,7 +2,7 @@
 
 use super::index::{Index, wheel};
 use super::program::{folder, knack};
-use super::{BuilderFixture, uv_path};
+use super::{BuilderFixture, open_folder_with, uv_path};
 
 const SKILL: &str = "---\nname: with\ndescription: d\npackages: {python: [good]}\n---\nText.\n";
 const RUNTIME: &str = "apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {name: main}\nspec:\n  packages: {constraints: [\"good<2\"]}\n";
@@ -19,8 +19,10 @@ async fn chosen_versions_meet_the_constraints_of_the_runtime() {
     let fixture = BuilderFixture::new(&index.url);
     let folder = folder(&[("skills/with/SKILL.md", SKILL), ("manifests/main.yaml", RUNTIME)]);
     let uv = uv_path();
+    let store = fixture.folder.path().join("store");
     let environment = [
         ("KNACK_UV", uv.to_str().unwrap()),
+        ("KNACK_PACKAGES_DIR", store.to_str().unwrap()),
         ("UV_DEFAULT_INDEX", index.url.as_str()),
         ("HOME", fixture.folder.path().to_str().unwrap()),
         ("NO_PROXY", "127.0.0.1"),
@@ -159,5 +161,67 @@ async fn an_extra_that_a_package_does_not_have_is_a_warning() {
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {told}");
         let warning = "warning: The package `good==1.0` does not have an extra named `nope`";
         assert!(told.contains(warning), "{arguments:?}: {told}");
+    }
+}
+
+/// Folders for temporary files belong to everybody, and uv takes settings from every folder above the one that it works in; the store may
+/// be below such a folder, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_above_the_folder_that_uv_works_in_have_no_say_and_the_persons_own_do() {
+    let files = [("good.py", "VALUE = 7\n")];
+    let index = Index::serve(
+        ["1.0", "2.0"]
+            .map(|version| wheel("good", version, "", &files))
+            .to_vec(),
+    )
+    .await;
+    let uv = uv_path();
+    let constraint = "constraint-dependencies = [\"good<2\"]\n";
+    let project = format!("[project]\nname = \"x\"\nversion = \"1\"\n[tool.uv]\n{constraint}");
+    for (place, text, store, version) in [
+        ("shared/uv.toml", constraint, "own", "2.0"),
+        ("shared/uv.toml", constraint, "shared/store", "2.0"),
+        ("shared/pyproject.toml", project.as_str(), "shared/store", "2.0"),
+        ("home/.config/uv/uv.toml", constraint, "own", "1.0"),
+    ] {
+        let folder = open_folder_with(&[
+            ("skills/with/SKILL.md", SKILL),
+            ("shared/x", ""),
+            ("home/x", ""),
+            (place, text),
+        ]);
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let (store, home, shared) = (path(store), path("home"), path("shared"));
+        let environment = [
+            ("KNACK_UV", uv.to_str().unwrap()),
+            ("KNACK_PACKAGES_DIR", store.as_str()),
+            ("UV_DEFAULT_INDEX", index.url.as_str()),
+            ("HOME", home.as_str()),
+            ("XDG_CONFIG_HOME", ""),
+            ("TMPDIR", shared.as_str()),
+            ("NO_PROXY", "127.0.0.1"),
+        ];
+        let output = knack(folder.path(), &["skill", "lock", "skills/with"], &environment).await;
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{place}: {told}");
+        let written = std::fs::read_to_string(path("skills/with/requirements.lock")).unwrap();
+        assert!(
+            written.contains(&format!("good=={version} ")),
+            "{place}, {store}: {written}"
+        );
+        assert!(
+            written.starts_with("# Written by knack skill lock. Do not edit.\n"),
+            "{written}"
+        );
+        let output = knack(
+            folder.path(),
+            &["skill", "packages", "--build", "skills/with"],
+            &environment,
+        )
+        .await;
+        assert_eq!(output.status.code(), Some(0), "{place}");
+        let left = std::fs::read_dir(&store).unwrap().filter_map(Result::ok);
+        let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("work-"));
+        assert_eq!(left.count(), 0, "{place}");
     }
 }

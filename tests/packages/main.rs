@@ -128,6 +128,17 @@ impl Drop for BuilderFixture {
     }
 }
 
+/// A folder that the sandbox's user can enter, with these files.
+fn open_folder_with(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = open_folder("knack-packages-test-");
+    for (path, text) in files {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    folder
+}
+
 fn skill_files(files: &[(&str, &str)]) -> BTreeMap<String, SkillFile> {
     let file = |text: &str| SkillFile {
         bytes: text.as_bytes().into(),

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::npm_index::{NpmServer, integrity, lock, package, tgz};
 use super::runner::{python, settings};
 use super::skip::skip;
-use super::{BuilderFixture, declared, skill_files};
+use super::{BuilderFixture, declared, open_folder_with, program, skill_files};
 
 const NODE: &str = "/usr/bin/node";
 const GREET: &str = "{\"dependencies\": {\"greet\": \"^1\"}}";
@@ -240,6 +240,55 @@ async fn npm_follows_no_other_source_than_the_index() {
         assert!(error.state == State::Refused && is_told, "{error}");
     }
     assert!(other.asked.lock().unwrap().is_empty());
+}
+
+/// As uv, npm takes settings from a folder above, if that counts it among its workspaces: here its proxy, where nobody answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_above_the_folder_that_npm_works_in_have_no_say() {
+    let greet = package(&[("package.json", "{\"name\": \"greet\", \"version\": \"1.2.0\"}")]);
+    let about = about("greet", &json!({}), &greet);
+    let (_, server) = fixture(&[("greet", about.as_bytes()), ("greet/-/greet-1.2.0.tgz", &greet)]).await;
+    let folder = open_folder_with(&[
+        ("with/SKILL.md", "---\nname: with\ndescription: d\n---\nText.\n"),
+        ("with/package.json", GREET),
+        (
+            "shared/package.json",
+            "{\"workspaces\": [\".tmp*\", \"store/work-*\"], \"dependencies\": {\"aaa\": \"1.0.0\"}}",
+        ),
+        (
+            "shared/.npmrc",
+            "proxy=http://127.0.0.1:9\nhttps-proxy=http://127.0.0.1:9\nfetch-retries=0\n",
+        ),
+    ]);
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (store, shared) = (path("shared/store"), path("shared"));
+    let none = [
+        "HTTP_PROXY",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "NO_PROXY",
+        "no_proxy",
+    ]
+    .map(|name| (name, ""));
+    let own = [
+        ("NPM_CONFIG_REGISTRY", server.url.as_str()),
+        ("KNACK_PACKAGES_DIR", store.as_str()),
+        ("TMPDIR", shared.as_str()),
+    ];
+    for arguments in [
+        &["skill", "packages", "--build", "with"][..],
+        &["skill", "lock", "with"],
+    ] {
+        let output = program::knack(folder.path(), arguments, &[&none[..], &own].concat()).await;
+        let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        if told.contains("npm is not on PATH") || told.contains("cannot be kept from other sources") {
+            return skip("settings_above_the_folder_that_npm_works_in_have_no_say", &told);
+        }
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {told}");
+    }
+    let locked = std::fs::read_to_string(path("with/package-lock.json")).unwrap();
+    assert!(locked.contains("greet") && !locked.contains("aaa"), "{locked}");
 }
 
 struct Row {

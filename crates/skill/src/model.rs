@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use knack_vocabulary::split_name;
+use knack_vocabulary::{DEFAULT_NAMESPACE, split_name};
 use serde_json::{Map, Value};
 
 use crate::config::ConfigParam;
@@ -25,24 +25,29 @@ pub struct SkillRef {
 /// The namespace of skills that callers upload to a process of one machine.
 pub const UPLOADS: &str = "uploads";
 
-impl SkillRef {
-    /// Whether a caller of a process of one machine uploaded it. A version that is not the default has a namespace of its own,
-    /// `uploads-2`.
-    fn is_uploaded(&self) -> bool {
-        self.namespace.strip_prefix(UPLOADS).is_some_and(|rest| {
-            let number = rest.strip_prefix('-').unwrap_or_default();
-            rest.is_empty() || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-        })
-    }
+/// Whether a namespace is one of skills that callers of a process of one machine upload. A version that is not the default has one of its
+/// own, `uploads-2`.
+pub fn is_of_uploads(namespace: &str) -> bool {
+    namespace.strip_prefix(UPLOADS).is_some_and(|rest| {
+        let number = rest.strip_prefix('-').unwrap_or_default();
+        rest.is_empty() || (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    })
+}
 
-    /// The word by which a person on the command line means this skill: its name, and of an uploaded one, in all versions,
-    /// `uploads/name`. Whoever uploads chooses the name, so the bare name of a skill from files never means an upload.
+impl SkillRef {
+    /// The word by which a person on the command line means this skill: its name in the namespace of folders, of an uploaded one, in
+    /// all versions, `uploads/name`, and `namespace/name` of every other one. Whoever uploads or writes a manifest chooses its name and
+    /// namespace, so a bare name never means these.
     pub fn word(&self) -> String {
-        if self.is_uploaded() {
-            format!("{UPLOADS}/{}", self.name)
-        } else {
-            self.name.clone()
+        if self.namespace == DEFAULT_NAMESPACE {
+            return self.name.clone();
         }
+        let namespace = if is_of_uploads(&self.namespace) {
+            UPLOADS
+        } else {
+            &self.namespace
+        };
+        format!("{namespace}/{}", self.name)
     }
 
     /// Whether a person who writes `word` on the command line means this skill: [`SkillRef::word`], or `namespace/name`.
@@ -327,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bare_name_on_the_command_line_means_no_upload() {
+    fn a_bare_name_on_the_command_line_means_the_namespace_of_folders_alone() {
         let of = |namespace: &str| SkillRef {
             namespace: namespace.to_owned(),
             name: "weather".to_owned(),
@@ -338,8 +343,12 @@ mod tests {
             ("default", "team/weather", false),
             ("default", "other", false),
             ("default", "uploads/weather", false),
-            ("uploads-of-a-team", "weather", true),
-            ("uploads-", "weather", true),
+            // A manifest chooses its namespace, and its name.
+            ("team", "weather", false),
+            ("team", "team/weather", true),
+            ("uploads-of-a-team", "weather", false),
+            ("uploads-of-a-team", "uploads/weather", false),
+            ("uploads-", "weather", false),
             ("uploads", "weather", false),
             ("uploads", "default/weather", false),
             ("uploads", "uploads/weather", true),

@@ -15,7 +15,8 @@ use tokio::process::Command;
 
 use super::index::{DEFAULT, NPM_INDEX_VARIABLE, NPMRC_VARIABLE, NpmIndex};
 use crate::packages::child::{self, Bound, ProgramOutput};
-use crate::packages::{BuildError, BuildLimits};
+use crate::packages::work_folder::WorkFolder;
+use crate::packages::{BuildError, BuildLimits, Store};
 
 /// A file of authorities that Node trusts besides its own; `--ca-file` takes its place.
 const EXTRA_CERTIFICATES: &str = "NODE_EXTRA_CA_CERTS";
@@ -31,9 +32,13 @@ const NO_GIT: [(&str, &str); 4] = [
     ("GIT_TERMINAL_PROMPT", "0"),
 ];
 
+/// Ends the search for a project, and for its settings, at the folder with a `package.json`: npm would go on to one above that counts the
+/// folder among its workspaces, whoever owns it.
+const NO_PROJECT: &str = "--workspaces=false";
+
 /// A lock and nothing else: no package is installed, nothing of one runs, and none comes from elsewhere than the index. An npm that does
 /// not know a setting warns of it.
-const ARGUMENTS: [&str; 11] = [
+const ARGUMENTS: [&str; 12] = [
     "install",
     "--package-lock-only",
     "--ignore-scripts",
@@ -45,6 +50,7 @@ const ARGUMENTS: [&str; 11] = [
     "--allow-remote=none",
     "--allow-file=none",
     "--allow-directory=none",
+    NO_PROJECT,
 ];
 
 /// The oldest npm whose settings are known to close every source but the index.
@@ -55,12 +61,14 @@ const CONFINED_SINCE: (u32, u32, u32) = (11, 19, 1);
 /// Errors: as [`lock_of_npm`], and npm is too old.
 pub(in crate::packages) async fn chosen_by_npm(
     requirements: &NodeRequirements,
+    store: &Store,
     limits: &BuildLimits,
     index: &NpmIndex,
 ) -> Result<String, BuildError> {
-    let folder = new_folder()?;
+    let folder = project_of(requirements, store)?;
     let address = Some(index.address());
-    let ended = run(&[OsString::from("--version")], folder.path(), address, None, limits).await?;
+    let version_of = ["--version", NO_PROJECT].map(OsString::from);
+    let ended = run(&version_of, folder.path(), address, None, limits).await?;
     if !ended.is_success {
         return Err(BuildError::of_npm(&ended.stderr));
     }
@@ -73,33 +81,37 @@ pub(in crate::packages) async fn chosen_by_npm(
         );
         return Err(BuildError::new(State::PackagesOff, text));
     }
-    let (text, _) = lock_of_npm(requirements, limits, index.roots(), address).await?;
+    let (text, _) = lock_in(folder.path(), limits, index.roots(), address).await?;
     Ok(text)
 }
 
-/// The lock of what a skill asks for, as npm writes it, and the number of its packages. It trusts these authorities too; `index` is
-/// asked in place of the one that the environment names.
+/// The lock of what a skill asks for, as npm writes it below the store, and the number of its packages. It trusts these authorities too.
 ///
 /// Errors: there is no npm, it fails, or Knack would not install what it chose.
 pub async fn lock_of_npm(
     requirements: &NodeRequirements,
+    store: &Store,
+    limits: &BuildLimits,
+    roots: &Roots,
+) -> Result<(String, usize), BuildError> {
+    let folder = project_of(requirements, store)?;
+    lock_in(folder.path(), limits, roots, None).await
+}
+
+/// The same in the folder of a project; `index` is asked in place of the one that the environment names.
+async fn lock_in(
+    folder: &Path,
     limits: &BuildLimits,
     roots: &Roots,
     index: Option<&str>,
 ) -> Result<(String, usize), BuildError> {
-    let folder = new_folder()?;
-    let disk = |error: std::io::Error| BuildError::of_disk("a temporary folder", &error);
-    std::fs::write(
-        folder.path().join("package.json"),
-        package_json(requirements).to_string(),
-    )
-    .map_err(disk)?;
+    let disk = |error: std::io::Error| BuildError::of_disk("the store", &error);
     let authorities = roots.pem().map(|text| {
-        let file = folder.path().join("authorities.pem");
+        let file = folder.join("authorities.pem");
         std::fs::write(&file, text).map(|()| file)
     });
     let authorities = authorities.transpose().map_err(disk)?;
-    let ended = run(&arguments(folder.path()), folder.path(), index, authorities, limits).await?;
+    let ended = run(&arguments(folder), folder, index, authorities, limits).await?;
     if !ended.is_success {
         let mut error = BuildError::of_npm(&ended.stderr);
         // EALLOWGIT, EALLOWREMOTE: a package depends on what is not of the index.
@@ -108,7 +120,7 @@ pub async fn lock_of_npm(
         }
         return Err(error);
     }
-    let text = std::fs::read_to_string(folder.path().join(NODE_LOCK_FILE)).map_err(disk)?;
+    let text = std::fs::read_to_string(folder.join(NODE_LOCK_FILE)).map_err(disk)?;
     let lock = NodeLock::read(text.as_bytes()).map_err(|findings| {
         let problems: Vec<String> = findings.iter().map(ToString::to_string).collect();
         BuildError::new(State::Refused, problems.join("\n"))
@@ -117,11 +129,16 @@ pub async fn lock_of_npm(
     Ok((text, count))
 }
 
-fn new_folder() -> Result<tempfile::TempDir, BuildError> {
-    tempfile::tempdir().map_err(|error| BuildError::of_disk("a temporary folder", &error))
+/// A folder with what a skill asks for, as the project of npm: no other one is found from there.
+fn project_of(requirements: &NodeRequirements, store: &Store) -> Result<WorkFolder, BuildError> {
+    let folder = WorkFolder::below(store)?;
+    let text = package_json(requirements).to_string();
+    let written = std::fs::write(folder.path().join("package.json"), text);
+    written.map_err(|error| BuildError::of_disk("the store", &error))?;
+    Ok(folder)
 }
 
-/// Runs npm in a folder of its own.
+/// Runs npm in the folder of a project.
 async fn run(
     arguments: &[OsString],
     folder: &Path,

@@ -3,6 +3,7 @@
 //! Beside it: what one request's runs see and make, where results are put, and the files and containers of callers (`user_files`).
 
 pub(crate) mod answer_container;
+pub mod confined_folder;
 pub(crate) mod contents;
 pub(crate) mod delivered;
 pub mod file_url;
@@ -22,6 +23,7 @@ use knack_wire::own_files::FILE_PREFIX;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use self::confined_folder::{ConfinedFolder, Readers};
 use self::contents::{ContentFolder, StoredContent};
 use crate::model_calls::turn_store::KeyedHash;
 
@@ -321,7 +323,8 @@ pub(crate) fn file_id(response: &str, name: &str) -> String {
     format!("{FILE_PREFIX}{hex}")
 }
 
-/// Writes files for a person to find: `<folder>/<response id>/<name>`; a name that would leave the folder is refused.
+/// Writes files for a person to find: `<folder>/<response id>/<name>`; a name that would leave the folder, by itself or through a
+/// link, is refused.
 pub(crate) async fn write_folder(
     folder: &Path,
     response: &str,
@@ -329,24 +332,14 @@ pub(crate) async fn write_folder(
 ) -> std::io::Result<PathBuf> {
     let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let id: String = response.chars().filter(|c| safe(*c)).take(80).collect();
-    let target = folder.join(if id.is_empty() { "response" } else { &id });
-    for (entry, bytes) in files {
-        let relative = Path::new(&entry.name);
-        let inside = relative
-            .components()
-            .all(|part| matches!(part, std::path::Component::Normal(_)));
-        if !inside {
-            return Err(std::io::Error::other(format!(
-                "file name {:?} would leave the folder",
-                entry.name
-            )));
-        }
-        let path = target.join(relative);
-        if let Some(parent) = path.parent() {
-            private::create_folder_aside(parent).await?;
-        }
-        private::write(&path, bytes).await?;
-    }
+    let id = if id.is_empty() { "response".to_owned() } else { id };
+    let (folder, target, files) = (folder.to_owned(), folder.join(&id), files.to_vec());
+    let write = move || {
+        let folder = ConfinedFolder::named(&folder, Readers::Owner)?;
+        let mut all = files.iter();
+        all.try_for_each(|(entry, bytes)| folder.write(&format!("{id}/{}", entry.name), bytes))
+    };
+    tokio::task::spawn_blocking(write).await??;
     Ok(target)
 }
 

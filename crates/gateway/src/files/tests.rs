@@ -124,4 +124,14 @@ async fn names_that_leave_the_folder_are_refused() {
             "{name}"
         );
     }
+    // The folder may be in a checkout of somebody else's.
+    let elsewhere = tempfile::tempdir().unwrap();
+    for link in ["resp_2", "resp_1/linked"] {
+        std::os::unix::fs::symlink(elsewhere.path(), folder.path().join(link)).unwrap();
+    }
+    for (response, name) in [("resp_2", "config"), ("resp_1", "linked/config")] {
+        let written = write_folder(folder.path(), response, &[file(name, "x")]).await;
+        assert!(written.unwrap_err().to_string().contains("is a symbolic link"));
+    }
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }

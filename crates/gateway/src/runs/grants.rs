@@ -90,7 +90,8 @@ mod tests {
             ("default", "weather", &[], 0),
             ("team", "pdf", &["KEY"], 1),
             ("other", "pdf", &["KEY"], 0),
-            // What a caller uploads has a name of the caller's choice.
+            // A manifest has a namespace and a name of its author's choice, and what a caller uploads a name of the caller's.
+            ("x", "weather", &["TOKEN"], 0),
             ("uploads", "weather", &["TOKEN"], 0),
             ("uploads-2", "weather", &["TOKEN"], 0),
             ("uploads", "rainy", &["TOKEN"], 1),

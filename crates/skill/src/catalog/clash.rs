@@ -127,7 +127,7 @@ impl fmt::Display for Clash {
                  give it by valueFrom.secretKeyRef on a cluster, and with --set-env here",
                 names.join(", ")
             ),
-            Self::ConfigElsewhere { skill, names } => elsewhere(&skill.name, names, f),
+            Self::ConfigElsewhere { skill, names } => elsewhere(&skill.word(), names, f),
             Self::Risk {
                 skill,
                 tool,

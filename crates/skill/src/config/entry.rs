@@ -149,8 +149,10 @@ mod tests {
             config(named("uploads/mine"), "5"),
         ];
         for (namespace, name, expected) in [
-            ("team", "web", Some("3")),
+            ("default", "web", Some("3")),
+            ("team", "web", Some("1")),
             ("x", "web", Some("4")),
+            ("y", "web", None),
             ("team", "other", None),
             // A name of a person's choice is none of a caller's choice, and a namespace of a cluster may be called as it likes.
             ("uploads", "web", Some("2")),
