@@ -238,7 +238,7 @@ async fn warm(built: &BuiltEnvironment) -> Measured {
 /// Milliseconds of a run, if it was a warm one.
 async fn run(executor: &LocalExecutor, skill: &Arc<Skill>, number: usize) -> Option<f64> {
     let mut request = runner::python(&format!("{}-{number}", skill.id.name), "print(6 * 7)");
-    request.skill = Some(format!("default/{}", skill.id.name));
+    request.skill = Some(skill.id.clone());
     request.mounts = vec![SkillMount {
         name: skill.id.name.clone(),
         skill: Arc::clone(skill),
