@@ -219,7 +219,7 @@ async fn files_of_the_conversation_are_only_data_for_a_declared_tool() {
 #[tokio::test]
 async fn a_manifest_of_another_namespace_gets_no_value_of_a_bare_name() {
     let theirs = |namespace: &str| {
-        let document = "---\\nname: weather\\ndescription: d\\ntools:\\n- {name: theirs, description: d, command: [env], env: [TOKEN]}\\n---\\nx\\n";
+        let document = "---\\nname: weather\\ndescription: d\\ntools:\\n- {name: theirs, description: d, command: [printenv, TOKEN], env: [TOKEN]}\\n---\\nx\\n";
         format!(
             "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: weather, namespace: {namespace}}}\nspec:\n  source: {{inline: \
              {{files: {{SKILL.md: \"{document}\"}}}}}}\n"

@@ -191,13 +191,13 @@ async fn settings_above_the_folder_that_uv_works_in_have_no_say_and_the_persons_
             (place, text),
         ]);
         let path = |name: &str| folder.path().join(name).display().to_string();
-        let (store, home, shared) = (path(store), path("home"), path("shared"));
+        let (store, home, own, shared) = (path(store), path("home"), path("home/.config"), path("shared"));
         let environment = [
             ("KNACK_UV", uv.to_str().unwrap()),
             ("KNACK_PACKAGES_DIR", store.as_str()),
             ("UV_DEFAULT_INDEX", index.url.as_str()),
             ("HOME", home.as_str()),
-            ("XDG_CONFIG_HOME", ""),
+            ("XDG_CONFIG_HOME", own.as_str()),
             ("TMPDIR", shared.as_str()),
             ("NO_PROXY", "127.0.0.1"),
         ];
