@@ -13,9 +13,9 @@ const STEP: SignedDuration = SignedDuration::from_mins(5);
 const KEPT: SignedDuration = SignedDuration::from_hours(2);
 /// How far a time may be ahead, since the clocks of nodes differ. One that is further ahead would stand still until then.
 const AHEAD_MAX: SignedDuration = SignedDuration::from_mins(1);
-/// Most bytes of all lines, since an object of the API server may have about 1 MiB: 10,000 skills whose lines have 92 bytes. Those that
-/// were used last stay.
-const BYTES_MAX: usize = 900 << 10;
+/// Most bytes of all lines: with the entry of each key in `managedFields`, an object of them has less than the 1.5 MiB that etcd takes.
+/// Those that were used last stay.
+const BYTES_MAX: usize = 700 << 10;
 /// Between namespace and name: a character that keys of a ConfigMap may have, and names of objects have not.
 const SEPARATOR: char = '_';
 

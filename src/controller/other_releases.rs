@@ -17,7 +17,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::error::ControllerError;
 use super::http::Phase;
@@ -68,7 +68,7 @@ pub(super) async fn wait_until_alone(client: &Client, settings: &ControllerSetti
         }
         sleep(RENEWAL_PAUSE).await;
         let now = list_releases(client).await;
-        let Some(rival) = believed(client, alive(&before, &now, settings)).await else {
+        let Some(rival) = believed(client, alive(&before, &now, settings), true).await else {
             break;
         };
         if !logged {
@@ -92,7 +92,7 @@ pub(super) async fn meet(client: &Client, settings: &ControllerSettings) -> Cont
         }
         sleep(RENEWAL_PAUSE).await;
         let now = list_releases(client).await;
-        if let Some(rival) = believed(client, alive(&before, &now, settings)).await
+        if let Some(rival) = believed(client, alive(&before, &now, settings), false).await
             && yields(&now, &rival, settings)
         {
             return ControllerError::Stopped(refusal(&rival));
@@ -118,19 +118,22 @@ fn alive(before: &[Release], now: &[Release], settings: &ControllerSettings) -> 
     candidates(now, settings).filter(renewed).cloned().collect()
 }
 
-/// The first release whose controller has the rights of one. Without an answer of the API server it is believed: two releases that
-/// overwrite each other are worse than one that waits.
-async fn believed(client: &Client, releases: Vec<Release>) -> Option<Release> {
+/// The first release whose controller has the rights of one. `without_answer`: the first about which the API server does not answer
+/// is believed too; at a start, two releases that overwrite each other are worse than one that waits.
+async fn believed(client: &Client, releases: Vec<Release>, without_answer: bool) -> Option<Release> {
     for release in releases {
         match may_manage(client, &release).await {
             Ok(true) => return Some(release),
-            Ok(false) => warn!(
+            // Somebody's choice, at each check anew.
+            Ok(false) => debug!(
                 namespace = %release.namespace,
                 "ignoring the Lease {LEASE_CONTROLLER}: the ServiceAccount {CONTROLLER_ACCOUNT} of its namespace may not write the status of Skills, so it is of no release of Knack"
             ),
             Err(error) => {
                 warn!(%error, "could not ask for the rights of another release of Knack");
-                return Some(release);
+                if without_answer {
+                    return Some(release);
+                }
             }
         }
     }
@@ -167,7 +170,13 @@ fn rights(release: &Release) -> impl Iterator<Item = SubjectAccessReview> {
         },
         ..SubjectAccessReview::default()
     };
-    release.scope.split(',').take(RIGHTS_MAX).map(of).collect::<Vec<_>>().into_iter()
+    release
+        .scope
+        .split(',')
+        .take(RIGHTS_MAX)
+        .map(of)
+        .collect::<Vec<_>>()
+        .into_iter()
 }
 
 /// Whether the release of these settings gives way: its Lease is the younger one.
@@ -290,7 +299,10 @@ mod tests {
         let answer = move |request: axum::extract::Json<SubjectAccessReview>| async move {
             let asked = &request.spec;
             let attributes = asked.resource_attributes.clone().unwrap_or_default();
-            assert_eq!((attributes.resource.as_deref(), attributes.subresource.as_deref()), (Some("skills"), Some("status")));
+            assert_eq!(
+                (attributes.resource.as_deref(), attributes.subresource.as_deref()),
+                (Some("skills"), Some("status"))
+            );
             let allowed = rights.iter().any(|(namespace, at)| {
                 asked.user == Some(format!("system:serviceaccount:{namespace}:knack-controller"))
                     && attributes.namespace.as_deref() == Some(at)
@@ -312,14 +324,18 @@ mod tests {
             (release("tenant", "team-a", "2", 1), false),
             (release("tenant", "", "2", 1), false),
         ] {
-            let found = believed(&client, vec![lease.clone()]).await;
+            let found = believed(&client, vec![lease.clone()], true).await;
             assert_eq!(found.is_some(), expected, "{lease:?}");
         }
-        let found = believed(&client, vec![release("tenant", "*", "2", 1), release("knack", "*", "2", 1)]).await;
+        let both = vec![release("tenant", "*", "2", 1), release("knack", "*", "2", 1)];
+        let found = believed(&client, both, true).await;
         assert_eq!(found.map(|found| found.namespace), Some("knack".to_owned()));
         // Two that overwrite each other are worse than one that waits.
         let broken = Client::new(axum::Router::new(), "default");
-        assert!(believed(&broken, vec![release("knack", "*", "2", 1)]).await.is_some());
+        for without_answer in [true, false] {
+            let found = believed(&broken, vec![release("knack", "*", "2", 1)], without_answer).await;
+            assert_eq!(found.is_some(), without_answer);
+        }
     }
 
     #[test]

@@ -18,9 +18,7 @@ pub(super) fn contested<'s>(flags: &SourceFlags, skills: &'s [SkillSource]) -> B
         if meant.len() + usize::from(are_uploads) < 2 {
             continue;
         }
-        let places = meant
-            .iter()
-            .map(|source| format!("{} ({})", shown(&source.id), source.origin));
+        let places = meant.iter().map(|source| format!("{} ({})", source.id, source.origin));
         let uploads = are_uploads.then(|| "every uploaded one".to_owned());
         let text = format!(
             "{}: {} may mean several skills: {}; rename all but one of them, or leave out the others' files",
@@ -33,10 +31,6 @@ pub(super) fn contested<'s>(flags: &SourceFlags, skills: &'s [SkillSource]) -> B
         }
     }
     all
-}
-
-fn shown(skill: &SkillRef) -> String {
-    format!("{}/{}", skill.namespace, skill.name)
 }
 
 #[cfg(test)]

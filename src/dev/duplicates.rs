@@ -28,12 +28,14 @@ pub(super) fn left_out(skills: &[SkillSource], contested: &BTreeMap<&SkillRef, S
     let again = repeated(skills, |source| &source.id);
     let places = skills.iter().enumerate();
     let texts = places.filter_map(|(place, source)| {
-        let SkillRef { namespace, name } = &source.id;
         if let Some(why) = contested.get(&source.id) {
-            return Some((place, format!("skill {name} is not served: {why}")));
+            return Some((place, format!("skill {} is not served: {why}", source.id.name)));
         }
         let first = place_of_first(again.get(&place)?, source);
-        let text = format!("skill {namespace}/{name} is already defined in {first}; this one is left out; rename one");
+        let text = format!(
+            "skill {} is already defined in {first}; this one is left out; rename one",
+            source.id
+        );
         Some((place, text))
     });
     texts.collect()

@@ -69,7 +69,10 @@ pub fn discover_all(search: &Search) -> DiscoveredSources {
         .filter(|path| !path.is_dir() && !is_skill_file(path))
     {
         found.named.push(path.display().to_string());
-        found.searched.names(path);
+        // A folder that is away for a moment is still found by the walk that reads it.
+        if path.is_file() {
+            found.searched.names(path);
+        }
     }
     for path in &search.paths {
         let origin = path.display().to_string();
@@ -192,12 +195,15 @@ impl DiscoveredSources {
     /// again, which its change brings about.
     fn named_folder(&mut self, search: &Search, path: &Path) {
         let (skills, runtimes) = (self.skills.len(), self.runtimes.len());
+        let (sandboxes, archived) = (self.sandboxes.len(), self.archived.len());
         let folder = NamedFolder::at(path);
         self.directory(search, path, 0);
         if folder.was_replaced(path) {
             self.skills.truncate(skills);
             self.runtimes.truncate(runtimes);
-            self.fail(
+            self.sandboxes.truncate(sandboxes);
+            self.archived.truncate(archived);
+            self.fail_named(
                 path.display().to_string(),
                 "another folder, or none, took its place while it was read".to_owned(),
             );

@@ -376,7 +376,7 @@ mod tests {
         let api = Api::all(Client::try_from(config).unwrap());
         let following = tokio::spawn(follow_skills(api, None, Arc::clone(&shared), |_| {}));
         let listed = changes.wait_for(|_| shared.read(|cluster_state| cluster_state.skills.is_complete(1)));
-        let listed = tokio::time::timeout(Duration::from_secs(20), listed).await;
+        let listed = tokio::time::timeout(Duration::from_mins(1), listed).await;
         assert!(listed.is_ok(), "a deleted Skill would be served for ever");
         assert!(asked.load(Ordering::Relaxed) > 1);
         following.abort();

@@ -35,7 +35,7 @@ impl WorkFolder {
         })
     }
 
-    /// Its path.
+    /// The path of the folder.
     pub(super) fn path(&self) -> &Path {
         self.folder.path()
     }

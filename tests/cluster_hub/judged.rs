@@ -105,6 +105,13 @@ fn a_swapped_config_map_is_never_served_and_the_skill_says_so() {
     );
 }
 
+/// Posts a run of the skill's script, which prints a letter.
+async fn code_runs(client: &HubClient, mut post: serde_json::Value) {
+    post["limits"] = json!({"timeout_ms": 100_000});
+    let mut lines = accepted(client, post.to_string()).await;
+    assert_eq!(printed(&mut lines).await, "x\n");
+}
+
 #[test]
 fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
     run(
@@ -180,10 +187,7 @@ fn a_runtime_without_its_fence_runs_nothing_and_says_why() {
             })
             .await;
             let words = ["python3", "skills/plain/scripts/run.py"];
-            let mut prints = installation.post(&skill, &fresh_id().to_string(), &words);
-            prints["limits"] = json!({"timeout_ms": 100_000});
-            let mut lines = accepted(&client, prints.to_string()).await;
-            assert_eq!(printed(&mut lines).await, "x\n");
+            code_runs(&client, installation.post(&skill, &fresh_id().to_string(), &words)).await;
             let set = async |spec: serde_json::Value| {
                 let patch = kube::api::Patch::Merge(json!({ "spec": spec }));
                 runtimes

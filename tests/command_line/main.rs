@@ -17,6 +17,7 @@ mod idle_flags;
 mod import_url;
 mod inject;
 mod lagging_replica;
+mod links;
 mod log;
 mod mcp_replicas;
 mod packages;

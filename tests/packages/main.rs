@@ -17,6 +17,7 @@ mod dev;
 mod index;
 mod lock;
 mod node;
+mod node_runs;
 mod npm_index;
 #[path = "../support/program.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]

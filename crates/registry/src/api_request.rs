@@ -8,7 +8,7 @@ use http::HeaderMap;
 pub struct ApiRequest {
     /// The query of its address.
     pub query: Option<String>,
-    /// Its headers.
+    /// The headers.
     pub headers: HeaderMap,
     /// Its whole body.
     pub body: Bytes,

@@ -1,4 +1,4 @@
-//! Whose a skill or an execution is. Pure.
+//! The owner of a skill or of an execution. Pure.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,9 +18,9 @@ pub enum Owner {
     Namespace(String),
     /// A ServiceAccount of a cluster.
     Account {
-        /// Its namespace.
+        /// The namespace of the ServiceAccount.
         namespace: String,
-        /// Its name.
+        /// The name of the ServiceAccount.
         name: String,
         /// A client of the gateway that runs as it, by the hash that the gateway knows it by; `None`: the account itself, which sees
         /// what its clients see, and stands before them in the order of owners.

@@ -199,6 +199,20 @@ mod tests {
         )
     }
 
+    fn version_content(version: &str) -> Operation {
+        Operation::VersionContent {
+            id: "skill_knack_1".to_owned(),
+            version: version.to_owned(),
+        }
+    }
+
+    fn get_version(version: &str) -> Operation {
+        Operation::GetVersion {
+            id: "skill_knack_1".to_owned(),
+            version: version.to_owned(),
+        }
+    }
+
     #[test]
     fn the_header_decides_between_the_dialects_and_the_id_between_here_and_the_provider() {
         let (version, beta) = (
@@ -257,13 +271,7 @@ mod tests {
                 "/v1/skills/skill_knack_1/versions/latest/content",
                 "",
                 vec![version],
-                Some((
-                    ga,
-                    Operation::VersionContent {
-                        id: id(),
-                        version: "latest".to_owned(),
-                    },
-                )),
+                Some((ga, version_content("latest"))),
             ),
             (
                 "POST",
@@ -277,13 +285,7 @@ mod tests {
                 "/skills/v1/skills/skill_knack_1/versions/skills",
                 "",
                 vec![],
-                Some((
-                    Dialect::OpenAi,
-                    Operation::GetVersion {
-                        id: id(),
-                        version: "skills".to_owned(),
-                    },
-                )),
+                Some((Dialect::OpenAi, get_version("skills"))),
             ),
             ("GET", "/v1/skills/skill_01A", "", vec![version], None),
             ("DELETE", "/v1/skills/skill_01A/versions/1", "", vec![], None),
@@ -359,13 +361,7 @@ mod tests {
                 "/gw/skills/skill_knack_1/versions/skills",
                 "",
                 vec![],
-                Some((
-                    Dialect::OpenAi,
-                    Operation::GetVersion {
-                        id: id(),
-                        version: "skills".to_owned(),
-                    },
-                )),
+                Some((Dialect::OpenAi, get_version("skills"))),
             ),
             ("GET", "/gw/skills/skill_01A", "", vec![], None),
             ("GET", "/gw/models/skills", "", vec![], None),

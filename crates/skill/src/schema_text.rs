@@ -204,10 +204,16 @@ mod tests {
         assert!(serde_json::from_value::<SchemaText>(json!(long)).is_ok());
         for (schema, problem) in [
             (format!("[{}0]", "0,".repeat(700_000)), "more than 4096 values"),
-            (format!("{{\"a\":[{}[]]}}", "[],".repeat(4_096)), "more than 4096 values"),
+            (
+                format!("{{\"a\":[{}[]]}}", "[],".repeat(4_096)),
+                "more than 4096 values",
+            ),
             (format!("\"{}\"", "x".repeat(1_400_000)), "larger than 64 KiB"),
             (format!("{{\"{}\":1}}", "x".repeat(1_400_000)), "larger than 64 KiB"),
-            (format!("[{}]", vec![format!("{:?}", "x".repeat(100)); 700].join(",")), "larger than 64 KiB"),
+            (
+                format!("[{}]", vec![format!("{:?}", "x".repeat(100)); 700].join(",")),
+                "larger than 64 KiB",
+            ),
         ] {
             let error = serde_json::from_str::<SchemaText>(&schema).unwrap_err().to_string();
             assert!(error.contains(problem) && error.contains("shorten it"), "{error}");

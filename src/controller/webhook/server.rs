@@ -151,9 +151,7 @@ async fn answer(
 ) -> Response {
     let (response, outcome) = match shared.bodies.read(&peer.address, &headers, body).await {
         Err(error) => (refusal(error), ReviewOutcome::Busy),
-        Ok(held)
-            if held.bytes.len() > REVIEW_MAX_BYTES || has_more_values(&held.bytes, REVIEW_MAX_VALUES) =>
-        {
+        Ok(held) if held.bytes.len() > REVIEW_MAX_BYTES || has_more_values(&held.bytes, REVIEW_MAX_VALUES) => {
             (refusal(BodyError::TooLarge), ReviewOutcome::Busy)
         }
         Ok(held) => reviewed(&shared, held).await,

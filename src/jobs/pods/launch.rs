@@ -47,7 +47,7 @@ const NAME_PART_BYTES: usize = 40;
 pub(in crate::jobs) struct Sandbox {
     /// The stream to its runner.
     pub(in crate::jobs) attached: Attachment,
-    /// Its pod.
+    /// The pod that the runner is in.
     pub(in crate::jobs) pod: PodRef,
     /// The node that its pod is on.
     pub(in crate::jobs) node: String,

@@ -141,12 +141,26 @@ impl ConfinedFolder {
                 }
                 Ok(renameat(within, &beside, within, name)?)
             });
-        written.map_err(|error| {
-            // It is not there where it could not be made.
-            let _ = unlinkat(within, &beside, AtFlags::empty());
-            at(shown, &error)
-        })
+        let Err(error) = written else { return Ok(()) };
+        // It is not there where it could not be made.
+        let _ = unlinkat(within, &beside, AtFlags::empty());
+        let is_closed = matches!(
+            error.kind(),
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem | ErrorKind::ResourceBusy
+        );
+        let error = match there {
+            // The folder takes no new files, or the file is mounted by itself: it is written where it is.
+            Some(_) if is_closed => overwrite(within, name, bytes).err(),
+            _ => Some(error),
+        };
+        error.map_or(Ok(()), |error| Err(at(shown, &error)))
     }
+}
+
+/// Writes a file that is there, and follows no link.
+fn overwrite(within: BorrowedFd<'_>, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    File::from(openat(within, name, flags, Mode::empty())?).write_all(bytes)
 }
 
 /// What to do about what is in the place of a file.

@@ -260,7 +260,8 @@ impl KeptRun {
         if history.keep(first.clone()).await {
             return Ok(kept);
         }
-        let text = "The disk did not take the record of this run, without which a repeat would run it again; nothing was run; see to                     the volume that keeps the history of executions, and try again.";
+        let text = "The disk did not take the record of this run, without which a repeat would run it again; nothing was run; see to \
+                    the volume that keeps the history of executions, and try again.";
         Err(Refusal::new(RefusalKind::Unavailable, IDEMPOTENCY_KEY, text))
     }
 }

@@ -99,7 +99,7 @@ pub struct Drive {
     /// For an answer that is passed on unread: how what its client can read later is put into the client's terms.
     background: Option<StoredEvents>,
     state: DriveState,
-    /// The body of the running round, or empty if [`Drive::remakes_body`].
+    /// The body of the running round. It is empty while an answer is read whose body is made again.
     body: Bytes,
     /// An answer to round 1 is read, whose body was the request with the injection and nothing else. Most answers end with
     /// it, so it is made again for a second round, and not kept as long as the model writes.

@@ -153,11 +153,21 @@ mod tests {
         assert_eq!(found("/v1beta/files/file_knack_a", "x-goog-api-key"), Some(own));
     }
 
+    /// The read and the deletion of one file of one container.
+    fn of_container_file() -> (FilesCall, FilesCall) {
+        let (container, file) = ("cntr_knack_a".to_owned(), "cfile_knack_b".to_owned());
+        let content = FilesCall::ContainerFileContent {
+            container: container.clone(),
+            file: file.clone(),
+        };
+        (content, FilesCall::DeleteContainerFile { container, file })
+    }
+
     #[test]
     fn ids_of_ours_are_served_here_and_the_rest_only_by_the_setting() {
         let id = || "file_knack_a".to_owned();
         let one = || "cntr_knack_a".to_owned();
-        let file = || "cfile_knack_b".to_owned();
+        let (content, deletion) = of_container_file();
         for (method, path, without, with) in [
             ("POST", "/v1/files", None, Some(FilesCall::Upload)),
             ("GET", "/files", None, Some(FilesCall::Files)),
@@ -232,19 +242,13 @@ mod tests {
                 "GET",
                 "/v1/containers/cntr_knack_a/files/cfile_knack_b/content",
                 None,
-                Some(FilesCall::ContainerFileContent {
-                    container: one(),
-                    file: file(),
-                }),
+                Some(content),
             ),
             (
                 "DELETE",
                 "/v1/containers/cntr_knack_a/files/cfile_knack_b",
                 None,
-                Some(FilesCall::DeleteContainerFile {
-                    container: one(),
-                    file: file(),
-                }),
+                Some(deletion),
             ),
         ] {
             assert_eq!(found(method, path, false), without, "{method} {path} without");
