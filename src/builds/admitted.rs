@@ -168,6 +168,7 @@ mod tests {
     use knack_skill::model::SkillRef;
 
     use super::*;
+    use crate::builds::wanted::Asker;
     use crate::selection::EnvironmentRequest;
 
     const NOW: i64 = 1_000_000;
@@ -180,6 +181,16 @@ mod tests {
         lines.map(|(line, value)| ((*line).to_owned(), value.clone())).collect()
     }
 
+    fn asker() -> Asker {
+        Asker {
+            skill: SkillRef {
+                namespace: "n".to_owned(),
+                name: "s".to_owned(),
+            },
+            artifact: "a".to_owned(),
+        }
+    }
+
     fn wanted(all: &[(&str, &[(&str, &str)])]) -> BTreeMap<String, NeededEnvironment> {
         let one = |key: &str, runtimes: &[(&str, &str)]| NeededEnvironment {
             asked: EnvironmentRequest {
@@ -188,13 +199,9 @@ mod tests {
                 constraints: Vec::new(),
                 exclude_newer: None,
             },
-            skill: SkillRef {
-                namespace: "n".to_owned(),
-                name: "s".to_owned(),
-            },
+            askers: BTreeMap::from([("n".to_owned(), vec![asker()])]),
             skills: Vec::new(),
             digest: "d".to_owned(),
-            artifact: "a".to_owned(),
             is_listed: true,
             is_earlier: false,
             runtimes: runtimes

@@ -44,6 +44,8 @@ pub(super) enum Build {
 pub(super) struct BuildPlan {
     /// Keys to build now.
     pub(super) start: Vec<String>,
+    /// The namespaces whose turns these builds are, by key.
+    pub(super) turns: BTreeMap<String, String>,
     /// Keys whose Jobs are no longer needed.
     pub(super) remove: Vec<String>,
     /// The statuses from now on.
@@ -84,8 +86,8 @@ impl StartOrder {
     }
 }
 
-/// Decides; `unpulled` says of images when a pull of them failed last, and environments of `unread` content are not started. Times, and
-/// `now`, in seconds since the Unix epoch.
+/// Decides; `unpulled` says of images when a pull of them failed last, and environments of which all content is `unread` are not started.
+/// Times, and `now`, in seconds since the Unix epoch.
 pub(super) fn decide(
     wanted: &BTreeMap<String, NeededEnvironment>,
     known: &EnvironmentStatuses,
@@ -100,7 +102,7 @@ pub(super) fn decide(
         ..BuildPlan::default()
     };
     let is_due = |status: &EnvironmentStatus| is_due(status, unpulled, now);
-    let waits = |asked: &NeededEnvironment| unread.waits(asked, now);
+    let waits = |asked: &NeededEnvironment| asked.sources().all(|asker| unread.waits(asker, now));
     let chosen = chosen(wanted, known, builds, (is_due, waits), start_order);
     for (key, build) in builds {
         if matches!(build, Build::Ended(_)) {
@@ -123,20 +125,22 @@ pub(super) fn decide(
             continue;
         }
         // Only what is due and has no Job is chosen.
-        let starts = chosen.contains(key.as_str());
-        if starts {
+        let turn = chosen.get(key.as_str());
+        if let Some(namespace) = turn {
             plan.start.push(key.clone());
+            plan.turns.insert(key.clone(), (*namespace).to_owned());
         }
         let status = match (before, builds.get(key)) {
             (before, Some(build)) => of_build(before, build, now),
             (Some(status), None) if !is_due(status) || waits(asked) => status.clone(),
-            (before, None) => of_turn(before, starts, now),
+            (before, None) => of_turn(before, turn.is_some(), now),
         };
         plan.statuses.0.insert(key.clone(), used(status, now));
     }
     bound(&mut plan.statuses, wanted);
     let kept = &plan.statuses;
     plan.start.retain(|key| kept.get(key).is_some());
+    plan.turns.retain(|key, _| kept.get(key).is_some());
     plan
 }
 
@@ -193,23 +197,25 @@ const INSTALLING: &str = "the packages are being installed";
 /// The message of a status that waits for other builds.
 pub(super) const OTHERS_FIRST: &str = "other environments are being built first";
 
-/// The builds to start now. The namespace with the fewest builds comes first, so that one that needs hundreds delays the others by one
-/// build at most; among equals the one whose last start is longest ago; among those without a start the one that asked first.
+/// The builds to start now, each with the namespace whose turn it is. The namespace with the fewest builds comes first, so that one that
+/// needs hundreds delays the others by one build at most; among equals the one whose last start is longest ago; among those without a start
+/// the one that asked first. What several namespaces need is built at the first turn of any of them.
 fn chosen<'a>(
     wanted: &'a BTreeMap<String, NeededEnvironment>,
     known: &EnvironmentStatuses,
     builds: &BTreeMap<String, Build>,
     (is_due, waits): (impl Fn(&EnvironmentStatus) -> bool, impl Fn(&NeededEnvironment) -> bool),
     start_order: &StartOrder,
-) -> BTreeSet<&'a str> {
+) -> BTreeMap<&'a str, &'a str> {
     let running = || {
         let running = builds.iter().filter(|(_, build)| **build == Build::Running);
         running.map(|(key, _)| wanted.get(key))
     };
-    let mut building: BTreeMap<&str, usize> = BTreeMap::new();
-    for asked in running().flatten() {
-        *building.entry(&asked.skill.namespace).or_default() += 1;
-    }
+    let of_namespaces = shares(running().flatten().map(|asked| (asked, ())));
+    let building = of_namespaces
+        .into_iter()
+        .map(|(namespace, builds)| (namespace, builds.len()));
+    let mut building: BTreeMap<&str, usize> = building.collect();
     let mut due: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
     // An environment without a status was requested just now.
     let mut asked_at: BTreeMap<&str, i64> = BTreeMap::new();
@@ -217,15 +223,22 @@ fn chosen<'a>(
         let status = before(known, key, asked);
         let is_known = status.is_some_and(|status| !is_due(status));
         if asked.is_listed && !asked.is_earlier && !builds.contains_key(key) && !is_known && !waits(asked) {
-            let namespace = asked.skill.namespace.as_str();
-            due.entry(namespace).or_default().push_back(key);
             let since = status.map_or(i64::MAX, |status| status.since);
-            let oldest = asked_at.entry(namespace).or_insert(since);
-            *oldest = since.min(*oldest);
+            for namespace in asked.namespaces() {
+                due.entry(namespace).or_default().push_back(key);
+                let oldest = asked_at.entry(namespace).or_insert(since);
+                *oldest = since.min(*oldest);
+            }
         }
     }
-    let mut chosen = BTreeSet::new();
+    let mut chosen: BTreeMap<&str, &str> = BTreeMap::new();
     for _ in running().count()..BUILDS_AT_ONCE {
+        // Another namespace that needs it may have had its turn.
+        for keys in due.values_mut() {
+            while keys.front().is_some_and(|key| chosen.contains_key(key)) {
+                keys.pop_front();
+            }
+        }
         let next = due.iter_mut().filter(|(_, keys)| !keys.is_empty());
         let order = |namespace: &str| {
             let asked_at = asked_at.get(namespace).copied();
@@ -234,10 +247,28 @@ fn chosen<'a>(
         let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| order(namespace)) else {
             break;
         };
-        chosen.extend(keys.pop_front());
-        *building.entry(namespace).or_default() += 1;
+        let Some(key) = keys.pop_front() else { break };
+        chosen.insert(key, *namespace);
+        *building.entry(*namespace).or_default() += 1;
     }
     chosen
+}
+
+/// What counts for which namespace. An environment that several need counts for the one of them for which the fewest count: where one
+/// needs hundreds, what others need too is not counted among those. One has to count, since namespaces of one owner could need all together.
+fn shares<'a, T>(environments: impl IntoIterator<Item = (&'a NeededEnvironment, T)>) -> BTreeMap<&'a str, Vec<T>> {
+    let mut shares: BTreeMap<&str, Vec<T>> = BTreeMap::new();
+    let (own, shared): (Vec<_>, Vec<_>) = environments
+        .into_iter()
+        .partition(|(needed, _)| needed.askers.len() < 2);
+    for (needed, counted) in own.into_iter().chain(shared) {
+        let so_far = |namespace: &str| shares.get(namespace).map_or(0, Vec::len);
+        let fewest = needed.namespaces().min_by_key(|namespace| so_far(namespace));
+        if let Some(namespace) = fewest {
+            shares.entry(namespace).or_default().push(counted);
+        }
+    }
+    shares
 }
 
 /// Statuses of environments that nothing asks for, but that are kept for a while.
@@ -309,7 +340,7 @@ pub(super) enum Refusal {
     Lasting(Outcome),
     /// It, and any other one, may be taken a moment later: why it waits.
     Passing(String),
-    /// The content of its skill cannot be read yet, which says nothing of others: why it waits.
+    /// No content that could be tried for it can be read yet, which says nothing of others: why it waits.
     Unread(String),
 }
 
@@ -353,24 +384,26 @@ impl DropOrder {
 }
 
 /// Drops statuses beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
-/// most, in the order of [`DropOrder`].
+/// most ([`shares`]), in the order of [`DropOrder`].
 fn bound(statuses: &mut EnvironmentStatuses, wanted: &BTreeMap<String, NeededEnvironment>) {
     let excess = statuses.0.len().saturating_sub(MAX_STATUSES);
     if excess == 0 {
         return;
     }
-    let mut unasked = Vec::new();
-    let mut asked: BTreeMap<&str, BTreeSet<(DropOrder, String)>> = BTreeMap::new();
+    let (mut unasked, mut asked) = (Vec::new(), Vec::new());
     for (key, status) in &statuses.0 {
         let dropped = (DropOrder::of(status), key.clone());
         match wanted.get(key) {
             None => unasked.push(dropped),
-            Some(one) => drop(asked.entry(&one.skill.namespace).or_default().insert(dropped)),
+            Some(one) => asked.push((one, dropped)),
         }
     }
     unasked.sort();
+    let of_namespaces = shares(asked).into_values();
+    let mut of_namespaces: Vec<BTreeSet<(DropOrder, String)>> =
+        of_namespaces.map(|keys| keys.into_iter().collect()).collect();
     let of_the_largest = std::iter::from_fn(|| {
-        let largest = asked.values_mut().max_by_key(|keys| keys.len())?;
+        let largest = of_namespaces.iter_mut().max_by_key(|keys| keys.len())?;
         largest.pop_first()
     });
     for (_, key) in unasked.into_iter().chain(of_the_largest).take(excess) {

@@ -4,9 +4,29 @@ use knack_packages::environment::EnvironmentImage;
 use knack_skill::model::SkillRef;
 
 use super::*;
+use crate::builds::wanted::Asker;
 use crate::selection::EnvironmentRequest;
 
+#[path = "decide_shared_tests.rs"]
+mod shared;
+
 const NOW: i64 = 1_000_000_000;
+
+/// The skills that need the environment of a key: `s` of each of the namespaces before its slash (`a+b/1`), else of `n`.
+fn askers(key: &str) -> BTreeMap<String, Vec<Asker>> {
+    let namespaces = key.split_once('/').map_or("n", |(namespaces, _)| namespaces);
+    let of_one = |namespace: &str| {
+        let asker = Asker {
+            skill: SkillRef {
+                namespace: namespace.to_owned(),
+                name: "s".to_owned(),
+            },
+            artifact: "a".to_owned(),
+        };
+        (namespace.to_owned(), vec![asker])
+    };
+    namespaces.split('+').map(of_one).collect()
+}
 
 fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
     let one = |key: &str| NeededEnvironment {
@@ -16,13 +36,9 @@ fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
             constraints: Vec::new(),
             exclude_newer: None,
         },
-        skill: SkillRef {
-            namespace: key.split_once('/').map_or("n", |(namespace, _)| namespace).to_owned(),
-            name: "s".to_owned(),
-        },
+        askers: askers(key),
         skills: Vec::new(),
         digest: "d".to_owned(),
-        artifact: "a".to_owned(),
         is_listed: true,
         is_earlier: key.starts_with("earlier"),
         runtimes: vec![("n".to_owned(), "r".to_owned())],
@@ -318,7 +334,7 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
             NOW + reconcile,
         );
         for key in &plan.start {
-            start_order.take(&all[key].skill.namespace);
+            start_order.take(&plan.turns[key]);
         }
         running.extend(plan.start.iter().cloned());
         started.extend(plan.start);
@@ -562,34 +578,4 @@ fn what_waits_keeps_its_place_whatever_it_waits_for() {
     let first = not_started(None, &Refusal::Passing(OTHERS_FIRST.to_owned()), NOW);
     let later = not_started(Some(&first), &quota, NOW + 60);
     assert_eq!((later.since, later.message.as_str()), (NOW, "exceeded quota"));
-}
-
-/// As many as there are builds at once: with a place at every reconcile nothing else of their namespace would be built.
-#[test]
-fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
-    let mut all = wanted(&["a1", "a2", "a3", "a4", "z"]);
-    for (key, asked) in &mut all {
-        asked.skill.name.clone_from(key);
-    }
-    let (mut known, mut unread) = (EnvironmentStatuses::default(), Unread::default());
-    let order = StartOrder::default();
-    let reconcile = |known: &EnvironmentStatuses, unread: &Unread, now| {
-        super::decide(&all, known, &BTreeMap::new(), &BTreeMap::new(), &order, unread, now)
-    };
-    let plan = reconcile(&known, &unread, NOW);
-    assert_eq!(plan.start, ["a1", "a2", "a3", "a4"]);
-    known = plan.statuses;
-    for key in &plan.start {
-        let why = Refusal::Unread(format!("the build waits for the content of {key}"));
-        known.0.insert(key.clone(), not_started(None, &why, NOW));
-        unread.failed(&all[key], NOW);
-    }
-    let plan = reconcile(&known, &unread, NOW + 1);
-    assert_eq!(plan.start, ["z"]);
-    let kept = plan.statuses.get("a1").unwrap();
-    assert_eq!(
-        (kept.state, kept.message.as_str()),
-        (State::Resolving, "the build waits for the content of a1")
-    );
-    assert_eq!(reconcile(&known, &unread, NOW + 2).start, ["a1", "a2", "a3", "a4"]);
 }

@@ -24,7 +24,7 @@ use super::outcome::Outcome;
 use super::published::{Lines, Published};
 use super::requests::Requests;
 use super::unread::Unread;
-use super::wanted::{NeededEnvironment, wanted};
+use super::wanted::{Asker, NeededEnvironment, wanted};
 use crate::api_call::CallError;
 use crate::events::Events;
 use crate::hub::artifacts::Artifacts;
@@ -49,6 +49,12 @@ const EVENT_FAILED: &str = "PackagesFailed";
 const EVENT_ACTION: &str = "Build";
 /// Most skills of an environment that get an Event of it: the standard environment of a runtime can be that of hundreds.
 const EVENTS_MAX: usize = 20;
+/// Skills whose content is read for one build at one reconcile, at most: where the API server is slow each takes seconds, in which no other
+/// build starts. The next reconcile tries the next ones.
+const READS_PER_BUILD: usize = 2;
+/// The message of a build that waits since none of them can be read. It is in the status of every skill that needs the environment, also of
+/// other tenants, so it names no skill and no object of one; the log has the names and the reasons.
+const CONTENT_AWAITED: &str = "the build waits for the content of a skill";
 
 /// The settings of the process.
 #[derive(Debug, Clone)]
@@ -204,10 +210,10 @@ impl Server {
         let before = past.written.insert(before).clone();
         let builds = self.builders.found().await?;
         let wanted = self.wanted();
-        self.complete(&builds.waiting, &wanted, &mut past.requests).await;
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
-        let unpulled = self.unpulled();
         past.unread.keep(&wanted);
+        self.complete(&builds.waiting, &wanted, past, now).await;
+        let unpulled = self.unpulled();
         let plan = decide(
             &wanted,
             &before.statuses,
@@ -302,26 +308,26 @@ impl Server {
         let mut statuses = plan.statuses.clone();
         let mut waits = None;
         for key in &plan.start {
-            let Some(asked) = wanted.get(key) else { continue };
+            let (Some(asked), Some(namespace)) = (wanted.get(key), plan.turns.get(key)) else {
+                continue;
+            };
             let started = match &waits {
-                None => self.start(key, asked, &mut past.requests).await,
+                None => self.start(key, asked, past, now).await,
                 Some(waits) => Err(Refusal::clone(waits)),
             };
             let Err(refusal) = started else {
-                past.start_order.take(&asked.skill.namespace);
-                past.unread.succeeded(asked);
+                past.start_order.take(namespace);
                 continue;
             };
             match &refusal {
                 Refusal::Lasting(outcome) => {
                     tracing::warn!(key, message = %outcome.message, "a build could not be started");
                     self.metrics.built(outcome.state, None);
-                    past.start_order.take(&asked.skill.namespace);
+                    past.start_order.take(namespace);
                 }
                 Refusal::Unread(why) => {
-                    tracing::debug!(key, why, "a build waits for the content of its skill");
-                    past.start_order.take(&asked.skill.namespace);
-                    past.unread.failed(asked, now);
+                    tracing::debug!(key, why, "a build could not be started yet");
+                    past.start_order.take(namespace);
                 }
                 // So would the others be.
                 Refusal::Passing(why) if waits.is_none() => {
@@ -366,21 +372,18 @@ impl Server {
         &self,
         waiting: &BTreeMap<String, String>,
         wanted: &BTreeMap<String, NeededEnvironment>,
-        requests: &mut Requests,
+        past: &mut BuildState,
+        now: i64,
     ) {
-        for (key, uid) in requests.due(waiting, Instant::now()) {
+        for (key, uid) in past.requests.due(waiting, Instant::now()) {
             let Some(wanted) = wanted.get(key) else { continue };
-            let input = match self.input(wanted).await {
-                Ok(input) => input,
-                Err(Refusal::Unread(why) | Refusal::Passing(why)) => {
-                    tracing::warn!(key, why, "a builder Job has no build request; retrying");
-                    continue;
-                }
-                Err(Refusal::Lasting(outcome)) => {
-                    let why = &outcome.message;
-                    tracing::warn!(key, why, "a builder Job has no build request, and gets none");
-                    continue;
-                }
+            let Some(input) = self.input(wanted, &mut past.unread, now).await else {
+                tracing::warn!(
+                    key,
+                    why = CONTENT_AWAITED,
+                    "a builder Job has no build request; retrying"
+                );
+                continue;
             };
             let bytes = match self.builders.packed(input, wanted) {
                 Ok(bytes) => bytes,
@@ -438,50 +441,68 @@ impl Server {
         }
     }
 
-    /// The input of a build. Errors: there is none, or it cannot be read yet.
-    async fn input(&self, wanted: &NeededEnvironment) -> Result<Input, Refusal> {
+    /// The input of a build, from the first skill that needs it whose content can be read. `None`: there is none at this moment.
+    async fn input(&self, wanted: &NeededEnvironment, unread: &mut Unread, now: i64) -> Option<Input> {
         // No content says so of a skill that declares nothing.
         let standard = given::standard_environment().map(|declared| Input::of(&declared));
         if let Some(standard) = standard.filter(|input| input.digest() == wanted.digest) {
-            return Ok(standard);
+            return Some(standard);
         }
-        let skill = &wanted.skill;
-        let unread = |why: String| {
-            let (namespace, name) = (&skill.namespace, &skill.name);
-            Refusal::Unread(format!(
-                "the build waits for the content of skill {namespace}/{name}: {why}"
-            ))
-        };
-        let content = self.artifacts.content(skill, &wanted.artifact).await;
-        let content = content.map_err(|error| unread(error.to_string()))?;
+        let due = wanted.sources().filter(|asker| !unread.waits(asker, now));
+        let due: Vec<&Asker> = due.take(READS_PER_BUILD).collect();
+        for asker in due {
+            match self.read(asker, &wanted.digest).await {
+                Ok(input) => {
+                    unread.succeeded(asker);
+                    return Some(input);
+                }
+                Err(why) => {
+                    tracing::info!(skill = %asker.skill, why, "a build cannot read the content of a skill");
+                    unread.failed(asker, now);
+                }
+            }
+        }
+        None
+    }
+
+    /// What the content of a skill declares, which is to have this digest. Errors: why it cannot be read yet, for the log.
+    async fn read(&self, asker: &Asker, digest: &str) -> Result<Input, String> {
+        let content = self.artifacts.content(&asker.skill, &asker.artifact).await;
+        let content = content.map_err(|error| error.to_string())?;
         let Some(loaded) = &content.skill else {
-            let why = "the content of the skill cannot be read";
-            return Err(Refusal::Lasting(Outcome::failed(State::Failed, why)));
+            return Err("this version does not accept it".to_owned());
         };
         let input = Input::of(&stated(&loaded.files, loaded.requirements.as_ref()));
         // Else the status and the content are of two revisions for a moment.
-        if input.digest() == wanted.digest {
+        if input.digest() == digest {
             Ok(input)
         } else {
-            Err(unread("its status is of another revision".to_owned()))
+            Err("its status is of another revision".to_owned())
         }
     }
 
     /// Makes the Job of a key, and its request.
-    async fn start(&self, key: &str, wanted: &NeededEnvironment, requests: &mut Requests) -> Result<(), Refusal> {
-        let input = self.input(wanted).await?;
+    async fn start(
+        &self,
+        key: &str,
+        wanted: &NeededEnvironment,
+        past: &mut BuildState,
+        now: i64,
+    ) -> Result<(), Refusal> {
+        let input = self.input(wanted, &mut past.unread, now).await;
+        let input = input.ok_or_else(|| Refusal::Unread(CONTENT_AWAITED.to_owned()))?;
         let too_large = |why| Refusal::Lasting(Outcome::failed(State::TooLarge, why));
         let bytes = self.builders.packed(input, wanted).map_err(too_large)?;
         let Some(uid) = self.builders.job(key).await.map_err(|error| refusal(&error))? else {
             return Ok(());
         };
         match self.builders.request(key, &uid, bytes).await {
-            Ok(true) => requests.made(&uid, Instant::now()),
+            Ok(true) => past.requests.made(&uid, Instant::now()),
             Ok(false) => {}
             Err(error) => tracing::warn!(key, %error, "a builder Job has no build request; retrying"),
         }
-        let skill = &wanted.skill;
-        tracing::info!(key, skill = %skill.name, namespace = %skill.namespace, "build started");
+        let first = wanted.skills.first().map(ToString::to_string);
+        tracing::info!(key, skill = first, skills = wanted.skills.len(), "build started");
         Ok(())
     }
 

@@ -9,13 +9,16 @@ use axum::response::{IntoResponse as _, Response};
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::Role;
+use knack_api::SkillOverrides;
 use knack_packages::environment::EnvironmentImage;
+use knack_skill::model::{SkillFile, SkillRef};
 use knack_vocabulary::CONFIG_MAP_PACKAGES;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::fixture::{done, failed, list};
+use crate::artifact::{build as pack, shard_digest};
+use crate::fixture::{done, failed, list, not_found};
 use crate::tasks::Tasks;
 
 const REPOSITORY: &str = "r.io/environments";
@@ -34,6 +37,8 @@ struct Cluster {
     /// By name.
     jobs: BTreeMap<String, Value>,
     pods: Vec<Value>,
+    /// ConfigMaps of content, by namespace and name.
+    contents: BTreeMap<String, ConfigMap>,
     statuses: Option<BTreeMap<String, String>>,
     role: Option<Value>,
     /// How a write of the Role is refused.
@@ -156,6 +161,12 @@ async fn answer(Shares(cluster): Shares<SharedCluster>, request: Request) -> Res
         (&Method::GET, [.., "configmaps"]) => {
             let found: Vec<Value> = cluster.statuses.iter().map(config_map).collect();
             list("ConfigMapList", &found)
+        }
+        (&Method::GET, [.., namespace, "configmaps", name]) => {
+            match cluster.contents.get(&format!("{namespace}/{name}")) {
+                Some(content) => axum::Json(content).into_response(),
+                None => not_found(),
+            }
         }
         (&Method::PATCH, [.., "configmaps", _]) => cluster.patch_statuses(&object),
         (&Method::GET, [.., "roles"]) => list("RoleList", cluster.role.as_slice()),
@@ -494,8 +505,82 @@ async fn a_skill_whose_content_cannot_be_read_says_so_and_holds_no_other_build_u
     look(&cluster, &server, &mut past).await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 1);
     let states = lock(&cluster).states();
-    let says = |(state, message): &(State, String)| {
-        *state == State::Resolving && message.starts_with("the build waits for the content of skill n/unread: ")
-    };
+    let says = |(state, message): &(State, String)| *state == State::Resolving && message == CONTENT_AWAITED;
     assert!(states.iter().any(says), "{states:?}");
+}
+
+/// The Skill `s` of a namespace, which needs the package six, and the ConfigMaps of its content.
+fn needs_six(namespace: &str) -> (Skill, Vec<ConfigMap>) {
+    let document = "---\nname: s\ndescription: Counts.\n---\nCounts.\n";
+    let files = [("SKILL.md", document), ("requirements.txt", "six\n")].map(|(path, text)| {
+        let file = SkillFile {
+            bytes: text.as_bytes().into(),
+            executable: false,
+        };
+        (path.to_owned(), file)
+    });
+    let files = BTreeMap::from(files);
+    let id = SkillRef {
+        namespace: namespace.to_owned(),
+        name: "s".to_owned(),
+    };
+    let owner = serde_json::from_value(json!({
+        "apiVersion": "knack.dev/v1alpha1", "kind": "Skill", "name": "s", "uid": namespace, "controller": true,
+    }));
+    let artifact = pack(&id, &files, &SkillOverrides::default()).owned_by(&owner.unwrap());
+    let shards = artifact.shards.iter();
+    let shards: Vec<Value> = shards
+        .map(|map| json!({"name": map.metadata.name, "digest": shard_digest(map)}))
+        .collect();
+    let declared = Input::of(&stated(&files, None)).digest();
+    let skill = json!({
+        "metadata": {"namespace": namespace, "name": "s", "uid": namespace}, "spec": {"source": {}},
+        "status": {
+            "artifact": {"revision": artifact.revision, "digest": artifact.digest, "size": 1, "fileCount": 2},
+            "configMaps": shards,
+            "packages": {"source": "requirements.txt", "python": ["six"], "digest": declared},
+        },
+    });
+    (serde_json::from_value(skill).unwrap(), artifact.shards)
+}
+
+#[tokio::test]
+async fn what_several_tenants_need_is_built_from_a_skill_that_can_be_read_and_names_none() {
+    let cluster = SharedCluster::default();
+    let server = server(&cluster, 0);
+    let ((gone, _), (there, content)) = (needs_six("aaa"), needs_six("bbb"));
+    server.shared.write(|cluster_state| {
+        for skill in [&gone, &there] {
+            let runtime = json!({
+                "metadata": {"namespace": skill.metadata.namespace, "name": "r"},
+                "spec": {"sandbox": {"image": "r.io/base@sha256:0"}},
+            });
+            let runtime: SkillRuntime = serde_json::from_value(runtime).unwrap();
+            cluster_state.runtimes.apply(None, Event::Apply(runtime));
+            cluster_state.skills.apply(None, Event::Apply(skill.clone()));
+        }
+        None
+    });
+    look(&cluster, &server, &mut BuildState::default()).await.unwrap();
+    assert!(lock(&cluster).jobs.is_empty(), "neither can be read");
+    let awaited = (
+        State::Resolving,
+        "the build waits for the content of a skill".to_owned(),
+    );
+    assert_eq!(lock(&cluster).states(), [awaited]);
+    // The content of one of them comes. The other tenant has deleted his.
+    for map in content {
+        let name = format!("bbb/{}", map.metadata.name.as_deref().unwrap());
+        lock(&cluster).contents.insert(name, map);
+    }
+    server.artifacts.request_read(&gone);
+    server.artifacts.request_read(&there);
+    let begun = Instant::now();
+    while server.artifacts.summary(&there, None).is_none() {
+        assert!(begun.elapsed() < Duration::from_mins(1), "the content is not read");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    look(&cluster, &server, &mut BuildState::default()).await.unwrap();
+    assert_eq!(lock(&cluster).jobs.len(), 1);
+    assert_eq!(lock(&cluster).states()[0].0, State::Building);
 }

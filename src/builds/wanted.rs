@@ -12,25 +12,50 @@ use crate::selection::{
     version_matches,
 };
 
+/// Skills of one namespace whose content may be read for an environment. Whoever spoils the content of one skill can spoil that of all of
+/// its namespace, so more of them would only delay the others.
+const ASKERS_PER_NAMESPACE: usize = 4;
+
+/// A skill that needs an environment.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Asker {
+    /// The skill.
+    pub(super) skill: SkillRef,
+    /// The digest of its content.
+    pub(super) artifact: String,
+}
+
 /// A needed environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NeededEnvironment {
     /// The declared packages.
     pub(super) asked: EnvironmentRequest,
-    /// A skill that declares them, or gets them from its runtime: of it the content is read.
-    pub(super) skill: SkillRef,
+    /// Skills that declare them, or get them from their runtime, by namespace: at most [`ASKERS_PER_NAMESPACE`] of each. Of one that can be
+    /// read the content is read.
+    pub(super) askers: BTreeMap<String, Vec<Asker>>,
     /// All skills that need it, sorted.
     pub(super) skills: Vec<SkillRef>,
     /// The digest of what it declares.
     pub(super) digest: String,
-    /// The digest of its content.
-    pub(super) artifact: String,
     /// Whether the installation adds packages to the image.
     pub(super) is_listed: bool,
     /// Whether only revisions before the newest one need it: it is kept but not built.
     pub(super) is_earlier: bool,
     /// The runtimes that need it, as namespace and name, sorted.
     pub(super) runtimes: Vec<(String, String)>,
+}
+
+impl NeededEnvironment {
+    /// The skills whose content may be read for it: the first of each namespace, then the second of each, so that none of another namespace
+    /// waits for all of one.
+    pub(super) fn sources(&self) -> impl Iterator<Item = &Asker> {
+        (0..ASKERS_PER_NAMESPACE).flat_map(move |nth| self.askers.values().filter_map(move |askers| askers.get(nth)))
+    }
+
+    /// The namespaces that need it.
+    pub(super) fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.askers.keys().map(String::as_str)
+    }
 }
 
 /// The environments of all runtimes, for the skills that they serve, or would serve with their packages; by key. `is_listed` says of
@@ -56,13 +81,16 @@ pub(super) fn wanted<'a>(
                         namespace: item.skill.namespace().unwrap_or_default(),
                         name: item.skill.name_any(),
                     };
+                    let asker = Asker {
+                        skill: skill.clone(),
+                        artifact: artifact.to_owned(),
+                    };
                     Some(NeededEnvironment {
                         is_listed: is_listed(&asked.base),
                         asked,
-                        skills: vec![skill.clone()],
-                        skill,
+                        askers: BTreeMap::from([(skill.namespace.clone(), vec![asker])]),
+                        skills: vec![skill],
                         digest: counted(runtime, revision)?.digest.clone()?,
-                        artifact: artifact.to_owned(),
                         is_earlier,
                         runtimes: vec![own.clone()],
                     })
@@ -124,21 +152,26 @@ fn revisions<'a>(
     newest.chain(earlier)
 }
 
-/// Adds a needed environment. Equal ones are one, which is built if one of them is no earlier revision.
+/// Adds a needed environment. Equal ones are one, which is built if one of them is no earlier revision, and then from the content of one
+/// that is none.
 fn add(all: &mut BTreeMap<String, NeededEnvironment>, wanted: NeededEnvironment) {
     let Some(found) = all.get_mut(&wanted.asked.key) else {
         all.insert(wanted.asked.key.clone(), wanted);
         return;
     };
-    let mut runtimes = std::mem::take(&mut found.runtimes);
-    runtimes.extend(wanted.runtimes.iter().cloned());
-    let mut skills = std::mem::take(&mut found.skills);
-    skills.extend(wanted.skills.iter().cloned());
+    found.runtimes.extend(wanted.runtimes);
+    found.skills.extend(wanted.skills);
     if found.is_earlier && !wanted.is_earlier {
-        *found = wanted;
+        found.is_earlier = false;
+        found.askers = wanted.askers;
+    } else if found.is_earlier == wanted.is_earlier {
+        for asker in wanted.askers.into_values().flatten() {
+            let known = found.askers.entry(asker.skill.namespace.clone()).or_default();
+            if known.len() < ASKERS_PER_NAMESPACE && !known.contains(&asker) {
+                known.push(asker);
+            }
+        }
     }
-    found.runtimes = runtimes;
-    found.skills = skills;
 }
 
 #[cfg(test)]
@@ -216,7 +249,8 @@ mod tests {
             .values()
             .map(|wanted| {
                 let runtimes: Vec<&str> = wanted.runtimes.iter().map(|(_, name)| name.as_str()).collect();
-                (wanted.skill.name.clone(), wanted.asked.base.clone(), runtimes.join(" "))
+                let first = wanted.sources().next().unwrap();
+                (first.skill.name.clone(), wanted.asked.base.clone(), runtimes.join(" "))
             })
             .collect();
         actual.sort();
@@ -262,6 +296,34 @@ mod tests {
         assert!(wanted([(&runtimes[0], scope(Some(&statuses)))], &bare, |_| true).is_empty());
         let off = wanted(runtimes.iter().map(|runtime| (runtime, scope(None))), &skills, |_| true);
         assert!(off.is_empty(), "nothing builds");
+    }
+
+    #[test]
+    fn an_environment_of_several_namespaces_is_that_of_each_of_them() {
+        let locked = json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": "d1"});
+        let of = |namespace: &str, name: &str| {
+            let mut one = skill(name, &locked, &json!({}));
+            one.metadata.namespace = Some(namespace.to_owned());
+            one
+        };
+        let many = 2 * ASKERS_PER_NAMESPACE;
+        let mut skills: Vec<Skill> = (0..many).map(|number| of("aaa", &format!("s{number}"))).collect();
+        skills.extend(["y", "z"].map(|name| of("bbb", name)));
+        let skills: Vec<&Skill> = skills.iter().collect();
+        let runtimes = ["aaa", "bbb"].map(|namespace| {
+            let mut one = runtime("r", &json!({}));
+            one.metadata.namespace = Some(namespace.to_owned());
+            one
+        });
+        let (none, statuses) = (NamespaceLabels::new(), EnvironmentStatuses::default());
+        let scope = scope(&none, Some(&statuses));
+        let all = wanted(runtimes.iter().map(|runtime| (runtime, scope)), &skills, |_| true);
+        assert_eq!(all.len(), 1, "{all:?}");
+        let shared = all.values().next().unwrap();
+        let sources: Vec<String> = shared.sources().map(|asker| asker.skill.to_string()).collect();
+        assert_eq!(sources, ["aaa/s0", "bbb/y", "aaa/s1", "bbb/z", "aaa/s2", "aaa/s3"]);
+        assert_eq!(shared.namespaces().collect::<Vec<_>>(), ["aaa", "bbb"]);
+        assert_eq!(shared.skills.len(), many + 2, "each hears of it");
     }
 
     #[test]
