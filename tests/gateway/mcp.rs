@@ -23,7 +23,6 @@ use super::support::{ALWAYS, Answer, LISTED, Running, Start, client, hub_that_is
 
 mod cancelled;
 mod lines;
-mod pages;
 
 /// A skill that requests must name, with a declared tool that prints its arguments.
 const STATS: &str = "---\nname: stats\ndescription: Counts words. Use when somebody counts.\nactivation: OnRequest\ntools:\n  \

@@ -38,10 +38,6 @@ pub const PATH: &str = MCP_PATH;
 /// whole of it is read into values, which take several times as much, of which there is a bound too.
 const REQUEST_MAX_BYTES: usize = 4 << 20;
 
-/// How many times the bytes of a list are held while it is made: its items as values, and their JSON in a buffer that doubles as it
-/// grows.
-const MADE_TIMES: usize = 3;
-
 struct Shared {
     gateway: Arc<Gateway>,
     mcp_catalogs: McpCatalogs,
@@ -66,8 +62,8 @@ pub fn router(gateway: Arc<Gateway>) -> Router {
     let replicas = gateway.replicas.as_ref();
     let shared = Shared {
         cancellations: replicas.map(|replicas| replicas.cancellations()).unwrap_or_default(),
-        mcp_catalogs: McpCatalogs::within(gateway.requests.content()),
         gateway,
+        mcp_catalogs: McpCatalogs::default(),
         slots: Arc::default(),
         service: StreamableHttpService::new(move || Ok(server.clone()), Arc::default(), config),
     };
@@ -119,18 +115,6 @@ async fn admit(shared: &Shared, own: &mut OwnRequest<'_>, request: Request) -> R
     own.asks(message.known_method(), message.is_sign_of_life());
     let (served, snapshot) = gateway.served_to(&parts).await;
     let mcp_catalog = shared.mcp_catalogs.of(snapshot).await;
-    // What a list takes is known, and counted before it is made.
-    let room = mcp_catalog.and_then(|mcp_catalog| {
-        let bytes = MADE_TIMES * mcp_catalog.listed_bytes(message.known_method());
-        Ok((gateway.requests.hold(&key, bytes)?, mcp_catalog))
-    });
-    let (mut sent, mcp_catalog) = match room {
-        Ok(room) => room,
-        Err(over) => {
-            own.fails(error_text(REFUSED));
-            return refuse(503, if over.is_final() { NEVER_ROOM } else { NO_ROOM });
-        }
-    };
     let called = Arc::new(AtomicBool::new(false));
     parts.extensions.insert(CallContext {
         caller,
@@ -142,14 +126,15 @@ async fn admit(shared: &Shared, own: &mut OwnRequest<'_>, request: Request) -> R
     let response = answer(shared, (&counted, &message), parts, &held.bytes).await;
     let response = noted(response, own).await;
     let size = http_body::Body::size_hint(response.body()).exact().unwrap_or(0);
-    let size = usize::try_from(size).unwrap_or(usize::MAX);
-    let grown = sent.grow_to(size);
-    sent.shrink_to(size);
+    let sent = gateway.requests.hold(&key, usize::try_from(size).unwrap_or(usize::MAX));
     // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
     // the text and the files that one result carries, for as many requests as a caller has slots.
-    if grown.is_err() && !called.load(Ordering::Relaxed) {
+    if sent.is_err() && !called.load(Ordering::Relaxed) {
         own.fails(error_text(REFUSED));
-        return refuse(503, NO_ROOM);
+        return refuse(
+            503,
+            "The gateway holds too many large answers at this moment; try again in a second.",
+        );
     }
     // All of it is given back when the answer is sent, or its client has left.
     let holding = (slot, held, sent);
@@ -223,12 +208,6 @@ fn of_a_page(gateway: &Gateway, headers: &HeaderMap) -> Option<&'static str> {
     (gateway.host_policy == HostPolicy::Any && is_page)
         .then_some("Web pages may not call this server; call it from a program.")
 }
-
-/// The refusal of an answer for which there is no room now.
-const NO_ROOM: &str = "The gateway holds too many large answers at this moment; try again in a second.";
-/// The refusal of a list for which there never is.
-const NEVER_ROOM: &str = "The skills here have more files than the memory of this gateway can list; raise its memory limit, or serve \
-                          skills with fewer files.";
 
 /// Bytes of a refusal: a sentence. What is longer is a result.
 const REFUSAL_MAX_BYTES: usize = 64 << 10;

@@ -13,7 +13,6 @@ mod answer;
 mod call_context;
 mod cancellation;
 mod http;
-mod list;
 mod management;
 mod mcp_catalog;
 mod server;

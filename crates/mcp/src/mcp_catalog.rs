@@ -1,14 +1,13 @@
 //! The offer of a catalog to MCP clients: made once per catalog, since hosts ask for lists at every start and the
 //! digests are over all files.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use knack_execution::mime_type;
 use knack_gateway::catalog::Snapshot;
 use knack_gateway::files::file_url::encode_path;
-use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_skill::catalog::{CatalogEntry, SKILL_MD};
 use knack_skill::digest;
 use knack_skill::frontmatter::{Delimiters, Split, split};
@@ -22,26 +21,21 @@ use rmcp::model::{
 };
 use serde_json::Value;
 
-use crate::list::{List, SCHEME};
+/// How the URI of every file begins.
+const SCHEME: &str = "skill://";
+
+/// Items of one page of resources or skills: a page stays below a MiB. A folder on a laptop is one page; hosts that read
+/// the first page only miss nothing of it.
+const PAGE: usize = 1000;
 
 /// Catalogs whose offers are kept: the one from files and those of callers with uploaded skills, of whom one person has a few, or
-/// those of the namespaces that call a shared gateway, as far as there is room for them. Another one's is made again with its
+/// those of the namespaces that call a shared gateway. Each is some 500 bytes for a file. Another one's is made again with its
 /// next request.
 const OFFERS_MAX: usize = 32;
 
-/// What a file takes in an offer besides names, bytes: a resource and a line of a manifest, each with a digest as text.
-const FILE_BYTES: usize = 768;
-
-/// How much longer than a byte it is in a URI, at most.
-const ESCAPED_BYTES: usize = 3;
-
 /// The offers of the last catalogs.
-#[derive(Debug)]
-pub(crate) struct McpCatalogs {
-    kept: Mutex<Vec<Arc<McpCatalog>>>,
-    /// What offers may take, whether they are kept or only in use.
-    memory: MemoryBudget,
-}
+#[derive(Debug, Default)]
+pub(crate) struct McpCatalogs(Mutex<Vec<Arc<McpCatalog>>>);
 
 /// The offer of one catalog.
 #[derive(Debug)]
@@ -50,87 +44,41 @@ pub(crate) struct McpCatalog {
     pub(crate) plan: Arc<Plan>,
     /// In the order in which models get them.
     pub(crate) tools: Vec<Tool>,
-    /// The files of all skills.
-    pub(crate) resources: List<Resource>,
-    /// The skills with their manifests. Only those whose name the extension takes.
-    pub(crate) skills: List<Skill>,
-    /// What it takes of the memory of the process.
-    _share: MemoryShare,
+    /// By URI.
+    pub(crate) resources: Vec<Resource>,
+    /// By URI. Only those whose name the extension takes.
+    pub(crate) skills: Vec<Skill>,
 }
 
 impl McpCatalogs {
-    /// Offers that take at most this memory.
-    pub(crate) const fn within(memory: MemoryBudget) -> Self {
-        Self {
-            kept: Mutex::new(Vec::new()),
-            memory,
-        }
-    }
-
-    /// The offer of a catalog. Errors: there is no room for it.
-    pub(crate) async fn of(&self, snapshot: Arc<Snapshot>) -> Result<Arc<McpCatalog>, OverBudget> {
-        let kept = self
-            .lock()
+    /// The offer of a catalog.
+    pub(crate) async fn of(&self, snapshot: Arc<Snapshot>) -> Arc<McpCatalog> {
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = lock()
             .iter()
             .find(|mcp_catalog| Arc::ptr_eq(&mcp_catalog.snapshot, &snapshot))
             .cloned();
         if let Some(mcp_catalog) = kept {
-            return Ok(mcp_catalog);
+            return mcp_catalog;
         }
-        let made = offer_bytes(&snapshot);
-        let share = self.take(made)?;
         // All bytes of all files are hashed.
-        let hashed = snapshot.skills.iter().flat_map(|skill| skill.files.values());
-        let hashed: usize = hashed.map(|file| file.bytes.len()).sum();
-        let make = move || Arc::new(McpCatalog::new(snapshot, share));
-        let mcp_catalog = knack_serving::run_off_thread_if_large(made + hashed, make).await;
-        let mut mcp_catalogs = self.lock();
+        let size = snapshot.skills.iter().flat_map(|skill| skill.files.values());
+        let size = size.map(|file| file.bytes.len()).sum();
+        let mcp_catalog =
+            knack_serving::run_off_thread_if_large(size, move || Arc::new(McpCatalog::new(snapshot))).await;
+        let mut mcp_catalogs = lock();
         // A snapshot that only this list holds is no longer served.
         mcp_catalogs.retain(|mcp_catalog| Arc::strong_count(&mcp_catalog.snapshot) > 1);
         if mcp_catalogs.len() >= OFFERS_MAX {
             mcp_catalogs.remove(0);
         }
         mcp_catalogs.push(Arc::clone(&mcp_catalog));
-        Ok(mcp_catalog)
+        mcp_catalog
     }
-
-    /// Room for an offer, for which the oldest ones are forgotten.
-    fn take(&self, bytes: usize) -> Result<MemoryShare, OverBudget> {
-        loop {
-            let over = match self.memory.try_take(bytes) {
-                Ok(share) => return Ok(share),
-                Err(over) => over,
-            };
-            let mut mcp_catalogs = self.lock();
-            if over.is_final() || mcp_catalogs.is_empty() {
-                return Err(over);
-            }
-            mcp_catalogs.remove(0);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<McpCatalog>>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What the offer of a catalog takes, bytes.
-fn offer_bytes(snapshot: &Snapshot) -> usize {
-    let of_entry = |entry: &CatalogEntry| -> usize {
-        let of_file = |(path, _): (&str, &[u8])| {
-            let name = entry.handle.len() + path.len();
-            // Its URI is in both lists, and its name in one.
-            FILE_BYTES + 2 * (SCHEME.len() + ESCAPED_BYTES * name) + name
-        };
-        let of_files: usize = files(entry).map(of_file).sum();
-        // The frontmatter is a part of it.
-        of_files + entry.skill.document.len()
-    };
-    offered(snapshot).map(of_entry).sum()
 }
 
 impl McpCatalog {
-    fn new(snapshot: Arc<Snapshot>, share: MemoryShare) -> Self {
+    fn new(snapshot: Arc<Snapshot>) -> Self {
         let plan = if snapshot.is_suspended() {
             Plan::default()
         } else {
@@ -143,23 +91,10 @@ impl McpCatalog {
         skills.sort_unstable_by(|a, b| a.uri.cmp(&b.uri));
         Self {
             tools: plan.tools.iter().map(|tool| as_tool(tool)).collect(),
-            resources: List::new(resources),
-            skills: List::new(skills),
+            resources,
+            skills,
             plan: Arc::new(plan),
             snapshot,
-            _share: share,
-        }
-    }
-
-    /// The most bytes that the answer of a method that lists takes as JSON. Of other methods that have a name nothing is known before; what
-    /// has none may be read as any by the SDK.
-    pub(crate) fn listed_bytes(&self, method: &str) -> usize {
-        match method {
-            "resources/list" => self.resources.page_bytes(),
-            "skills/list" => self.skills.page_bytes(),
-            "skills/get" => self.skills.largest_bytes(),
-            "" => self.resources.page_bytes().max(self.skills.page_bytes()),
-            _ => 0,
         }
     }
 
@@ -282,4 +217,43 @@ fn as_tool(tool: &PlannedTool) -> Tool {
         shown.annotations = Some(ToolAnnotations::new().read_only(true).open_world(false));
     }
     shown
+}
+
+/// The items after a cursor, which is the URI of the last item that was sent, and the next cursor. `items` are sorted by URI,
+/// so that a page is right even if the catalog changed since the last. `None`: no page ends with this cursor.
+pub(crate) fn page<T: Clone>(
+    items: &[T],
+    key: impl Fn(&T) -> &str,
+    cursor: Option<&str>,
+) -> Option<(Vec<T>, Option<String>)> {
+    if cursor.is_some_and(|cursor| !cursor.starts_with(SCHEME)) {
+        return None;
+    }
+    let from = items.partition_point(|item| cursor.is_some_and(|cursor| key(item) <= cursor));
+    let page: Vec<T> = items.iter().skip(from).take(PAGE).cloned().collect();
+    let next = (from + page.len() < items.len()).then(|| page.last().map(|item| key(item).to_owned()));
+    Some((page, next.flatten()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_have_every_item_once_and_go_on_after_a_change() {
+        let mut items: Vec<String> = (0..=2 * PAGE).map(|number| format!("skill://{number:05}")).collect();
+        let (first, next) = page(&items, |item| item, None).unwrap();
+        assert_eq!((first.len(), next.as_deref()), (PAGE, Some("skill://00999")));
+        // The last item of the previous page is gone, and a new one is before it.
+        items.remove(PAGE - 1);
+        items.insert(0, "skill://-".to_owned());
+        let (second, next) = page(&items, |item| item, next.as_deref()).unwrap();
+        assert_eq!(second.first().map(String::as_str), Some("skill://01000"));
+        let (third, next) = page(&items, |item| item, next.as_deref()).unwrap();
+        assert_eq!((third, next), (vec!["skill://02000".to_owned()], None));
+        assert_eq!(page(&items, |item| item, Some("skill://zzz")), Some((Vec::new(), None)));
+        for forged in ["zzz", "", "5"] {
+            assert_eq!(page(&items, |item| item, Some(forged)), None, "{forged}");
+        }
+    }
 }

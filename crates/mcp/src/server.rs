@@ -16,6 +16,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::call_context::{CallContext, bad_cursor, call_context};
 use crate::management;
+use crate::mcp_catalog::page;
 use crate::tool_call::call_tool;
 
 /// Answers requests; everything that one needs comes with it.
@@ -113,8 +114,11 @@ impl ServerHandler for Server {
     ) -> Result<ListResourcesResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
         let cursor = asked.cursor(request)?;
-        let resources = &asked.mcp_catalog.resources;
-        let page = resources.page(|resource| &resource.uri, cursor.as_deref());
+        let page = page(
+            &asked.mcp_catalog.resources,
+            |resource| &resource.uri,
+            cursor.as_deref(),
+        );
         let (resources, next) = page.ok_or_else(bad_cursor)?;
         let mut result = ListResourcesResult::with_all_items(resources);
         result.next_cursor = next;
@@ -143,7 +147,7 @@ impl ServerHandler for Server {
     ) -> Result<ListSkillsResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
         let cursor = asked.cursor(request)?;
-        let page = asked.mcp_catalog.skills.page(|skill| &skill.uri, cursor.as_deref());
+        let page = page(&asked.mcp_catalog.skills, |skill| &skill.uri, cursor.as_deref());
         let (skills, next) = page.ok_or_else(bad_cursor)?;
         let mut result = ListSkillsResult::with_all_items(skills);
         result.next_cursor = next;
@@ -156,8 +160,7 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<GetSkillResult, ErrorData> {
         let (_, asked) = call_context(&context)?;
-        let mut skills = asked.mcp_catalog.skills.items();
-        let skill = skills.find(|skill| skill.uri == request.uri);
+        let skill = asked.mcp_catalog.skills.iter().find(|skill| skill.uri == request.uri);
         skill.cloned().map(GetSkillResult::new).ok_or_else(|| {
             let text = format!("no skill served here has the URI {}", cut_copy(&request.uri));
             ErrorData::invalid_params(text, None)

@@ -57,8 +57,8 @@ impl RequestMemory {
         }
     }
 
-    /// A part of the budget for skill content, or for the lists of it that MCP clients get.
-    pub fn content(&self) -> MemoryBudget {
+    /// The bound on skill content, bytes.
+    pub(crate) fn content(&self) -> MemoryBudget {
         self.bulk.part(self.whole.total_bytes() / 4 * CONTENT_QUARTERS)
     }
 
