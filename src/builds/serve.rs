@@ -441,28 +441,32 @@ impl Server {
         }
     }
 
-    /// The input of a build, from the first skill that needs it whose content can be read. `None`: there is none at this moment.
-    async fn input(&self, wanted: &NeededEnvironment, unread: &mut Unread, now: i64) -> Option<Input> {
+    /// The input of a build, from the first skill that needs it whose content can be read. Errors: there is none at this moment; which
+    /// skill and why is said where its namespace alone reads the status.
+    async fn input(&self, wanted: &NeededEnvironment, unread: &mut Unread, now: i64) -> Result<Input, String> {
         // No content says so of a skill that declares nothing.
         let standard = given::standard_environment().map(|declared| Input::of(&declared));
         if let Some(standard) = standard.filter(|input| input.digest() == wanted.digest) {
-            return Some(standard);
+            return Ok(standard);
         }
         let due = wanted.sources().filter(|asker| !unread.waits(asker, now));
         let due: Vec<&Asker> = due.take(READS_PER_BUILD).collect();
+        let mut last = None;
         for asker in due {
             match self.read(asker, &wanted.digest).await {
                 Ok(input) => {
                     unread.succeeded(asker);
-                    return Some(input);
+                    return Ok(input);
                 }
                 Err(why) => {
                     tracing::info!(skill = %asker.skill, why, "a build cannot read the content of a skill");
                     unread.failed(asker, now);
+                    last = Some(format!("{CONTENT_AWAITED}: {}: {why}", asker.skill));
                 }
             }
         }
-        None
+        let last = last.filter(|_| wanted.namespaces().count() < 2);
+        Err(last.unwrap_or_else(|| CONTENT_AWAITED.to_owned()))
     }
 
     /// What the content of a skill declares, which is to have this digest. Errors: why it cannot be read yet, for the log.
@@ -490,7 +494,7 @@ impl Server {
         now: i64,
     ) -> Result<(), Refusal> {
         let input = self.input(wanted, &mut past.unread, now).await;
-        let input = input.ok_or_else(|| Refusal::Unread(CONTENT_AWAITED.to_owned()))?;
+        let input = input.map_err(Refusal::Unread)?;
         let too_large = |why| Refusal::Lasting(Outcome::failed(State::TooLarge, why));
         let bytes = self.builders.packed(input, wanted).map_err(too_large)?;
         let Some(uid) = self.builders.job(key).await.map_err(|error| refusal(&error))? else {

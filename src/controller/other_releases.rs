@@ -119,7 +119,8 @@ fn alive(before: &[Release], now: &[Release], settings: &ControllerSettings) -> 
 }
 
 /// The first release whose controller has the rights of one. `without_answer`: the first about which the API server does not answer
-/// is believed too; at a start, two releases that overwrite each other are worse than one that waits.
+/// is believed too; at a start, two releases that overwrite each other are worse than one that waits. One whose rights this controller may
+/// not ask for is always believed.
 async fn believed(client: &Client, releases: Vec<Release>, without_answer: bool) -> Option<Release> {
     for release in releases {
         match may_manage(client, &release).await {
@@ -131,7 +132,8 @@ async fn believed(client: &Client, releases: Vec<Release>, without_answer: bool)
             ),
             Err(error) => {
                 warn!(%error, "could not ask for the rights of another release of Knack");
-                if without_answer {
+                let is_refused = matches!(&error, kube::Error::Api(status) if status.code == 403);
+                if without_answer || is_refused {
                     return Some(release);
                 }
             }

@@ -8,7 +8,6 @@ use knack_packages::{Rules, State};
 use serde_json::{Value, json};
 
 use super::npm_index::{NpmServer, integrity, lock, package, tgz};
-use super::runner::settings;
 use super::skip::skip;
 use super::{BuilderFixture, declared, open_folder_with, program};
 

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use super::node::{NODE, build, deep, fixture, greet};
 use super::npm_index::lock;
 use super::runner::{python, settings};
+use super::skill_files;
 use super::skip::skip;
-use super::{program, skill_files};
 
 fn skill(lock: &str) -> Arc<Skill> {
     let loaded = knack_skill::load(LoadInput {

@@ -11,7 +11,7 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Most bytes of a schema as JSON without blanks. Providers refuse requests with schemas of a tenth of it.
+/// Most bytes of a schema as JSON without blanks: each request carries the schemas of all tools that it offers.
 pub const SCHEMA_MAX_BYTES: usize = 64 << 10;
 /// Most values of a schema, since each takes 64 bytes and more where it is read. A schema of 64 KiB has some 3,000.
 pub const SCHEMA_MAX_VALUES: usize = 4_096;

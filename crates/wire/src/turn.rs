@@ -26,7 +26,8 @@ impl Default for DeltaValue {
 }
 
 /// Most members of an object, and elements of a list with indexes, that grow by deltas. The next one is searched for among all, so an
-/// event of 8 MiB of them would keep its thread for minutes. What is beyond is left out of the turn; an answer has some ten.
+/// event of 8 MiB of them would keep its thread for minutes. One that comes whole with more is kept as it is written; what is beyond in
+/// one that grows is left out of the turn. An answer has some ten.
 pub(crate) const DELTA_MAX_MEMBERS: usize = 256;
 /// Members that providers repeat in full instead of continuing them; `channel` is Groq's.
 const ONCE: [&[u8]; 6] = [b"id", b"type", b"role", b"call_id", b"object", b"channel"];
@@ -36,6 +37,11 @@ impl DeltaValue {
     pub(crate) fn new(src: &[u8], span: Span) -> Self {
         match json::kind(src, span) {
             Some(ValueKind::String) => Self::Text(json::raw_text(src, span).unwrap_or_default().to_vec()),
+            Some(ValueKind::Object)
+                if json::members(src, span).is_ok_and(|members| members.len() > DELTA_MAX_MEMBERS) =>
+            {
+                Self::Raw(span.of(src).to_vec())
+            }
             Some(ValueKind::Object) => {
                 let mut object = Self::Object(Vec::new());
                 object.merge(src, span);

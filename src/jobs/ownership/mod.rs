@@ -35,9 +35,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const CHECK_INTERVAL_LEAVING: Duration = Duration::from_millis(100);
 /// Between two runtimes that a replica gives away, unless it ends: their new owners fill their pools meanwhile.
 const MOVE_PAUSE: Duration = Duration::from_secs(1);
-/// How long this replica leaves the Lease alone after a takeover that failed: the others read it every 7.5 s, and leave it to the
-/// preferred one for 12.5 s more.
-const OTHERS_FIRST: Duration = Duration::from_secs(30);
 
 /// The input of the task.
 pub(super) struct Ownership {
@@ -59,8 +56,6 @@ enum TermEnd {
     Lost,
     /// The Lease must be released: at a replica that ends, or one at a time where another replica should have it.
     GivenUp(Option<OwnedMutexGuard<()>>),
-    /// The takeover failed: another replica is to try first.
-    TakeoverFailed,
 }
 
 impl Ownership {
@@ -102,25 +97,17 @@ impl Ownership {
             if self.shutdown.is_cancelled() {
                 break;
             }
-            if matches!(ended, TermEnd::Lost) {
-                continue;
-            }
-            self.state.send_replace(ServingState::Standby { owner: None });
-            wanted.send_replace(false);
-            LeaseHolder::lost(holder.clone()).await;
             if let TermEnd::GivenUp(permit) = ended {
                 given_at = Some(Instant::now());
+                self.state.send_replace(ServingState::Standby { owner: None });
+                wanted.send_replace(false);
+                LeaseHolder::lost(holder.clone()).await;
+                wanted.send_replace(true);
                 tokio::spawn(async move {
                     tokio::time::sleep(MOVE_PAUSE).await;
                     drop(permit);
                 });
-            } else {
-                tokio::select! {
-                    () = self.shutdown.cancelled() => break,
-                    () = tokio::time::sleep(OTHERS_FIRST) => {}
-                }
             }
-            wanted.send_replace(true);
         }
         self.state.send_replace(ServingState::Standby { owner: None });
         release.cancel();
@@ -170,8 +157,8 @@ impl Ownership {
             term = begin => match term {
                 Some(term) => term,
                 None => {
-                    tracing::warn!(runtime = %resolved.reference(), "the pods of the runtime cannot be listed; giving it up, for another replica to try");
-                    return TermEnd::TakeoverFailed;
+                    tracing::warn!(runtime = %resolved.reference(), "the pods of the runtime cannot be listed; giving it up, and its next owner, which may be this replica, lists them anew");
+                    return TermEnd::GivenUp(None);
                 }
             },
             () = LeaseHolder::lost(holder.clone()) => {

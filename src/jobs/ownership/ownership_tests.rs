@@ -323,7 +323,7 @@ async fn a_takeover_whose_pods_are_not_listed_gives_the_runtime_up() {
     let (_renewing, holder) = watch::channel(held());
     let end = ownership.serve(holder, None).await;
     assert!(
-        matches!(end, TermEnd::TakeoverFailed),
+        matches!(end, TermEnd::GivenUp(None)),
         "it renews the Lease and serves nobody"
     );
 }
