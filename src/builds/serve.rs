@@ -377,7 +377,7 @@ impl Server {
     ) {
         for (key, uid) in past.requests.due(waiting, Instant::now()) {
             let Some(wanted) = wanted.get(key) else { continue };
-            let Some(input) = self.input(wanted, &mut past.unread, now).await else {
+            let Ok(input) = self.input(wanted, &mut past.unread, now).await else {
                 tracing::warn!(
                     key,
                     why = CONTENT_AWAITED,
