@@ -1,12 +1,14 @@
 //! The request member `container`: the skills it names, and taking out what is served here.
 //!
-//! Messages has it natively. LiteLLM clients send it with Chat Completions as well, where it never goes upstream with Knack's ids.
+//! Messages has it natively. LiteLLM clients send it with Chat Completions as well, where it never goes upstream with Knack's ids,
+//! and goes out whole where they are all that it names.
 
 use std::borrow::Cow;
 
 use crate::json::{self, Edits, Span, ValueKind};
 use crate::own_files::is_own_container;
 use crate::request::{ContainerSkill, Request, SkillVersion};
+use crate::route::Format;
 
 /// The entries of `container.skills` in order; entries without an id are left out.
 pub(super) fn skills(request: &Request) -> Vec<ContainerSkill> {
@@ -63,7 +65,8 @@ pub(super) fn take_ours(
     if !skills.iter().any(|skill| is_object(skill) && !is_own(skill)) {
         gone_skills = (0..skills.len()).collect();
     }
-    let foreign_id = id.is_some() && !own_id;
+    // Only Messages has containers that a later request names; a provider of Chat Completions refuses the member.
+    let foreign_id = request.format() == Format::Messages && id.is_some() && !own_id;
     if gone_skills.len() == skills.len() && !foreign_id {
         gone.push("container");
         return true;
