@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use knack_registry::{Row, visible};
 use knack_skill::autoscore::{AutoContext, AutoMessage};
 use knack_skill::catalog::Catalog;
 use knack_skill::fixture::{mk_empty_skill, mk_settings};
 use knack_skill::model::{ActivationMode, CallForm, Input, InputKind, Skill, Tool};
 use knack_skill::risk::Risk;
-use knack_skill::schema;
+use knack_skill::{schema, semver};
 use serde_json::Value;
 
 /// A text member, or an empty text.
@@ -58,17 +59,31 @@ pub(crate) fn skill(case: &Value) -> Skill {
     }
 }
 
-/// A catalog of the skills that the request's key may see.
+/// A catalog of the skills that the request's key sees: of each name the highest version that is enabled.
 pub(crate) fn catalog(input: &Value) -> Catalog {
     let key = text(&input["request"], "apiKeyId");
-    let visible = items(input, "skills")
-        .iter()
-        .filter(|skill| skill["apiKeyId"].as_str().is_none_or(|owner| owner == key));
-    Catalog::compile_named(
-        visible.map(|case| Arc::new(skill(case))).collect(),
-        mk_settings(),
-        &BTreeMap::new(),
-    )
+    let rows = items(input, "skills").iter().map(|case| Row {
+        // A skill without an owner is the key's own.
+        owner: case["apiKeyId"].as_str().unwrap_or(key).to_owned(),
+        name: text(case, "name").to_owned(),
+        version: case["version"].as_str().map(str::to_owned),
+        item: case,
+    });
+    let seen = visible(rows.collect(), key);
+    let mut by_name: BTreeMap<&str, Vec<&Row<&Value>>> = BTreeMap::new();
+    for row in seen.iter().filter(|row| mode(row.item) != ActivationMode::Never) {
+        by_name.entry(row.name.as_str()).or_default().push(row);
+    }
+    let highest = |rows: &Vec<&Row<&Value>>| {
+        let versions: Vec<&str> = rows
+            .iter()
+            .map(|row| row.version.as_deref().unwrap_or_default())
+            .collect();
+        let row = rows.get(semver::choose(&versions, "latest")?)?;
+        Some(Arc::new(skill(row.item)))
+    };
+    let skills = by_name.values().filter_map(highest).collect();
+    Catalog::compile_named(skills, mk_settings(), &BTreeMap::new())
 }
 
 /// The AUTO context of an OmniRoute request.
