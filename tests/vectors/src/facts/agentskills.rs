@@ -8,13 +8,14 @@ use serde_json::{Map, Value};
 
 /// The properties of a skill: name, description and the optional ones that are set.
 pub(crate) fn properties(document: &Document) -> Result<Map<String, Value>, Finding> {
-    let absent = |finding: &Finding| {
-        use ProblemKind::{DescriptionEmpty, DescriptionMissing, NameEmpty, NameMissing};
-        [NameMissing, NameEmpty, DescriptionMissing, DescriptionEmpty].contains(&finding.kind)
-    };
-    // Of everything else that the validator refuses the library says nothing here.
-    if let Some(finding) = validate(&document.metadata, "").into_iter().find(absent) {
-        return Err(finding);
+    use ProblemKind::{DescriptionEmpty, DescriptionMissing, NameEmpty, NameMissing};
+    // That both keys are there is looked for before what they hold. Of everything else that the validator refuses the library
+    // says nothing here.
+    let findings = validate(&document.metadata, "");
+    for kind in [NameMissing, DescriptionMissing, NameEmpty, DescriptionEmpty] {
+        if let Some(finding) = findings.iter().find(|finding| finding.kind == kind) {
+            return Err(finding.clone());
+        }
     }
     let mut properties = Map::new();
     for key in KNOWN_KEYS {
@@ -63,6 +64,20 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_key_is_told_before_an_empty_one() {
+        use ProblemKind::{DescriptionEmpty, DescriptionMissing, NameEmpty, NameMissing};
+        for (frontmatter, expected) in [
+            ("name: \"\"", DescriptionMissing),
+            ("description: \"\"", NameMissing),
+            ("name: \"\"\ndescription: \"\"", NameEmpty),
+            ("name: a\ndescription: \"\"", DescriptionEmpty),
+        ] {
+            let document = knack_skill::agentskills::parse(&format!("---\n{frontmatter}\n---\nB")).unwrap();
+            assert_eq!(properties(&document).unwrap_err().kind, expected, "{frontmatter}");
+        }
+    }
 
     #[test]
     fn blank_metadata_is_not_set() {

@@ -7,6 +7,8 @@ use serde_json::{Map, Value};
 const ARTIFACT: &str = "__artifact__";
 /// Marker of a value that changes an open panel.
 const ARTIFACT_UPDATE: &str = "__artifact_update__";
+/// Marker of a value that tells how a plan of tasks gets on.
+const PROGRESS: &str = "__workspace_progress__";
 
 /// A returned value, as it is shown.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +31,8 @@ pub(crate) enum ShownResult {
     },
 }
 
-/// Texts as they are, objects as JSON, and objects with a true marker (also written as JSON text) as panels.
+/// Texts as they are, objects as JSON, objects with the marker of a panel (also written as JSON text) as panels, and those with
+/// the marker of progress as what goes on. A marker counts where it is true.
 pub(crate) fn shown(value: &Value) -> ShownResult {
     let parsed = value.as_str().and_then(|text| serde_json::from_str::<Value>(text).ok());
     let object = value.as_object().or_else(|| parsed.as_ref().and_then(Value::as_object));
@@ -43,6 +46,9 @@ pub(crate) fn shown(value: &Value) -> ShownResult {
         let members = filled(members, ARTIFACT_UPDATE, &[("id", Value::from(""))]);
         let text = format!("[Updated artifact: {}]", member_text(&members, "id"));
         return ShownResult::Update { members, text };
+    }
+    if let Some(members) = marked(PROGRESS) {
+        return ShownResult::Text(format!("[Progress: {}]", member_text(members, "action")));
     }
     ShownResult::Text(value.as_str().map_or_else(|| spaced_json(value), ToOwned::to_owned))
 }
@@ -142,5 +148,29 @@ mod tests {
             text: "[Updated artifact: ]".to_owned(),
         };
         assert_eq!(shown(&json!({"__artifact_update__": true})), expected);
+    }
+
+    #[test]
+    fn progress_is_told_by_its_action_behind_the_markers_of_panels() {
+        let text = |text: &str| ShownResult::Text(text.to_owned());
+        for (value, expected) in [
+            (
+                json!({"__workspace_progress__": true, "action": "start"}),
+                "[Progress: start]",
+            ),
+            (json!({"__workspace_progress__": 1}), "[Progress: ]"),
+            (
+                json!("{\"__workspace_progress__\": true, \"action\": \"a\"}"),
+                "[Progress: a]",
+            ),
+            (
+                json!({"__workspace_progress__": ""}),
+                "{\"__workspace_progress__\": \"\"}",
+            ),
+        ] {
+            assert_eq!(shown(&value), text(expected), "{value}");
+        }
+        let both = json!({"__artifact_update__": true, "__workspace_progress__": true});
+        assert!(matches!(shown(&both), ShownResult::Update { .. }));
     }
 }

@@ -58,10 +58,10 @@ fn text(value: &Value) -> String {
     if value.is_null() { String::new() } else { text_of(value) }
 }
 
-/// Fills a template: `{{name}}`, `{{path.to.member}}` and `{{<step>.output}}`; what has no value stays as it is. Values that are
-/// not text become JSON text.
+/// Fills a template: `{{name}}`, `{{path.to.member}}` and `{{<step>.output}}`, each step of letters, digits, `_` and `-`; what has
+/// no value stays as it is. Values that are not text become JSON text.
 pub(crate) fn fill(template: &str, variables: &Map<String, Value>, step_outputs: &Map<String, Value>) -> String {
-    let Ok(placeholder) = Regex::new(r"\{\{([^{}]+)\}\}") else {
+    let Ok(placeholder) = Regex::new(r"\{\{([\w-]+(?:\.[\w-]+)*)\}\}") else {
         return template.to_owned();
     };
     let filled = placeholder.replace_all(template, |found: &Captures<'_>| {
@@ -110,6 +110,10 @@ mod tests {
             filled("{{cfg.a.b}} {{x}} {{node-1}} {{n2.output}} {{no}}"),
             "7 1 {{node-1}} {\"k\":[1]} {{no}}"
         );
+        let variables = json!({"a b": "v", " x ": "v", "x": "v", "a.": "v"});
+        let filled = |text: &str| fill(text, variables.as_object().unwrap(), &Map::new());
+        // What is no name is no placeholder, whatever a variable is called.
+        assert_eq!(filled("{{a b}} {{ x }} {{a.}} {{x}}"), "{{a b}} {{ x }} {{a.}} v");
     }
 
     #[test]
