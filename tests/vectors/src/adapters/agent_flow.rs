@@ -185,15 +185,18 @@ fn get(input: &Value) -> Outcome {
 
 fn list(input: &Value) -> Outcome {
     let skills = input["skills"].as_array().into_iter().flatten();
+    let skills = skills.map(|skill| (text(skill, "folder"), text(skill, "content")));
     if let Some(user) = input["user_id"].as_str() {
         // No caller of the API has such an id.
-        let stored = skills.map(|skill| (text(skill, "folder"), text(skill, "content")));
-        return Ok(json!(facts::agent_flow::list(stored, user)));
+        return Ok(json!(facts::agent_flow::list(skills, Some(user))));
     }
     let api = Api::start()?;
-    for skill in skills {
-        // One that cannot be read cannot be stored either.
-        stored(&api, text(skill, "folder"), text(skill, "content"))?;
+    for (folder, content) in skills.clone() {
+        let is_stored = stored(&api, folder, content)?.0 == 201;
+        if !is_stored && agent_flow::get(folder, Some(content)).is_ok() {
+            // What this API does not take and can be read comes by another way, as from files.
+            return Ok(json!(facts::agent_flow::list(skills, None)));
+        }
     }
     let (_, list) = api.send(Some(&owner()), &Method::GET, SKILLS, String::new())?;
     let skills = list["skills"].as_array().into_iter().flatten();

@@ -37,6 +37,9 @@ fn frontmatter(input: &Value) -> Outcome {
 
 fn manifest(input: &Value) -> Outcome {
     let node = yaml::parse(text(input, "frontmatter")).map_err(|error| Failure::new(error.message))?;
+    if let Some((key, _)) = node.repeated_key() {
+        return Err(Failure::new(format!("key `{key}` appears twice")));
+    }
     let members = node.to_json().as_object().cloned().unwrap_or_default();
     let (manifest, findings) = husk::read(&members, text(input, "folder_slug"));
     match findings.into_iter().find(Finding::is_refused) {
