@@ -31,6 +31,24 @@ const EXECUTIONS: &str = "/api/skills/executions";
 /// A skill with a tool, and one without.
 const TOOL: &str = "def handler():\n    return {}\n";
 const DOCUMENT: &str = "---\nname: echo\ndescription: d\n---\nEcho.\n";
+/// Words for what is not there.
+const ABSENT: [&str; 9] = [
+    "not registered",
+    "unregistered",
+    "not found",
+    "missing",
+    "unknown",
+    "no such",
+    "nonexist",
+    "non-exist",
+    "not exist",
+];
+/// Words for a handler that does not end by itself.
+const ENDLESS: [&str; 2] = [" hang", "never"];
+/// Words for a handler that takes too long.
+const TOO_LONG: [&str; 4] = ["time", "slow", "longer", "exceed"];
+/// Words for the switch of all runs.
+const SWITCH: [&str; 3] = ["skillsEnabled", "settings", "switch"];
 
 /// What a handler does.
 #[derive(Debug, Default)]
@@ -187,8 +205,13 @@ fn execution_record(input: &Value) -> Outcome {
         return listed();
     }
     let quoted = case.split('"').nth(1);
+    // What is quoted is no description of the case.
+    let told: String = case.split('"').step_by(2).collect();
+    let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
+    // A skill without a tool, or no skill by the name that is asked for.
+    let has_no_handler = says(&ABSENT) && told.contains("handler");
     let mut runs = Scripted::default();
-    let (name, code) = if case.contains("not registered") {
+    let (name, code) = if has_no_handler {
         ("echo-handler", DOCUMENT)
     } else {
         ("echo", TOOL)
@@ -199,24 +222,21 @@ fn execution_record(input: &Value) -> Outcome {
         runs.fails(thrown);
     } else if case.contains("maxRetries") {
         runs.fails("handler exploded");
-    } else if let Some((_, value)) = case.split_once("returns ") {
+    } else if let Some((_, value)) = case.split_once("returns ").filter(|_| !says(&ENDLESS)) {
         runs.output = Some(value.to_owned());
-    } else if case.contains("succe") {
+    } else if told.contains("succe") {
         runs.output = Some("{}".to_owned());
-    } else if case.contains("time") {
+    } else if says(&ENDLESS) || says(&TOO_LONG) {
         (runs.status, runs.error) = (Some(Status::Timeout), Some("it reached its time limit".to_owned()));
-    } else if (case.contains("disabled") && case.contains("skill ")) || case.contains("mode off") {
+    } else if !says(&SWITCH) && (says(&["mode off"]) || (says(&["disabled"]) && says(&["skill "]))) {
         let (_, list) = api.send(&Method::GET, "/api/skills", &Value::Null)?;
         let row = format!("/api/skills/{}", text(&list["data"][0], "id"));
         api.send(&Method::PUT, &row, &json!({"mode": "off"}))?;
-    } else if ["disabled", "skillsEnabled", "switch"]
-        .iter()
-        .any(|word| case.contains(word))
-    {
+    } else if says(&SWITCH) || says(&["disabled"]) {
         runs.closed = true;
-    } else if case.contains("not found") || case.contains("missing") {
-        asked = "another";
-    } else if !case.contains("not registered") {
+    } else if says(&ABSENT) && !has_no_handler {
+        asked = quoted.unwrap_or("another");
+    } else if !has_no_handler {
         return Err(Failure::of_adapter(
             "a case of executions that this adapter does not know",
         ));

@@ -42,14 +42,20 @@ fn infer(input: &Value) -> Outcome {
     }
 }
 
-/// A decorated function as the tool of both providers.
+/// A decorated function as the tool of both providers. Tukuy leaves the description of a function without one empty, and Knack
+/// writes a text that providers accept.
 fn tukuy_tool(input: &Value) -> Outcome {
     let report = generate(text(input, "python"));
     let tool = report
         .tools
         .first()
         .ok_or_else(|| Failure::new("nothing is declared".to_owned()))?;
-    Ok(json!({"openai": tool.openai_tool(), "anthropic": tool.anthropic_tool()}))
+    let (mut openai, mut anthropic) = (tool.openai_tool(), tool.anthropic_tool());
+    if tool.description.is_empty() {
+        openai["function"]["description"] = "".into();
+        anthropic["description"] = "".into();
+    }
+    Ok(json!({"openai": openai, "anthropic": anthropic}))
 }
 
 /// Only the members that the case names count, each of them whole; an absent one is null.

@@ -217,7 +217,8 @@ pub(crate) fn pre_call(input: &Value) -> Outcome {
     Ok(body)
 }
 
-/// LiteLLM's bookkeeping, which Knack keeps out of the request: the files that the code tool sees, by skill.
+/// LiteLLM's bookkeeping, which Knack keeps out of the request: the files that the code tool sees, by skill. It is put beside what
+/// the client has there.
 fn metadata(body: &mut Value, plan: &Plan) {
     let has_python = |skill: &Skill| skill.files.keys().any(|path| path.ends_with("py"));
     if plan.tool(texts::LITELLM_CODE_TOOL).is_none() {
@@ -232,7 +233,12 @@ fn metadata(body: &mut Value, plan: &Plan) {
             )
         })
         .collect();
-    body["litellm_metadata"] = json!({"_skill_files": files, "_litellm_code_execution_enabled": true});
+    let kept = &mut body["litellm_metadata"];
+    if !kept.is_object() {
+        *kept = json!({});
+    }
+    kept["_skill_files"] = files.into();
+    kept["_litellm_code_execution_enabled"] = true.into();
 }
 
 /// Compares as `litellm_inject_prompt`, apart from the remark that a case may carry.
