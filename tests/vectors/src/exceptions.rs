@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::case::{Case, VectorFile};
 use crate::registry::Registry;
@@ -11,14 +12,34 @@ use crate::registry::Registry;
 /// What a reason for a whole op or file must begin with.
 const NOT_OURS: &str = "op not ours";
 
-/// One entry: an id, or an op of a file, or a whole file.
+/// One entry: an id, or an op of a file, or a whole file, or an op of a file with values of its input.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     id: Option<String>,
     file: Option<String>,
     op: Option<String>,
+    input: Option<Members>,
     reason: String,
+}
+
+/// Members of an input, each with the values that are meant.
+type Members = BTreeMap<String, Vec<Value>>;
+
+/// The cases of an op that have one of some values in their input, also those outside the copies.
+#[derive(Debug)]
+struct ByInput {
+    file: String,
+    op: String,
+    members: Members,
+    reason: String,
+}
+
+impl ByInput {
+    fn covers(&self, file: &str, case: &Case) -> bool {
+        let has = |member: &str, values: &[Value]| case.input.get(member).is_some_and(|value| values.contains(value));
+        self.file == file && self.op == case.op() && self.members.iter().all(|(member, values)| has(member, values))
+    }
 }
 
 /// The list, checked against the copies and the registry.
@@ -26,12 +47,13 @@ struct Entry {
 pub(crate) struct Exceptions {
     ids: HashMap<String, String>,
     ops: BTreeMap<(String, Option<String>), String>,
+    inputs: Vec<ByInput>,
     copies: BTreeSet<String>,
 }
 
 impl Exceptions {
-    /// Reads the list and refuses entries that could hide something: without a reason, twice, for an id that no copy has,
-    /// or for an op that has an adapter, alone or with its whole file.
+    /// Reads the list and refuses entries that could hide something: without a reason, twice, for an id or for values that no
+    /// copy has, or for an op that has an adapter, alone or with its whole file.
     pub(crate) fn load(path: &Path, copies: &[VectorFile], registry: &Registry) -> Result<Self, String> {
         let name = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
@@ -40,28 +62,34 @@ impl Exceptions {
 
     fn parse(text: &str, copies: &[VectorFile], registry: &Registry) -> Result<Self, String> {
         let entries: Vec<Entry> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        let copies = copies
+        let ids = copies
             .iter()
-            .flat_map(|file| file.cases.iter().map(|case| case.id.clone()))
-            .collect();
+            .flat_map(|file| file.cases.iter().map(|case| case.id.clone()));
         let mut list = Self {
             ids: HashMap::new(),
             ops: BTreeMap::new(),
-            copies,
+            inputs: Vec::new(),
+            copies: ids.collect(),
         };
         for entry in entries {
-            list.add(entry, registry)?;
+            list.add(entry, copies, registry)?;
         }
         Ok(list)
     }
 
-    fn add(&mut self, entry: Entry, registry: &Registry) -> Result<(), String> {
-        let Entry { id, file, op, reason } = entry;
+    fn add(&mut self, entry: Entry, copies: &[VectorFile], registry: &Registry) -> Result<(), String> {
+        let Entry {
+            id,
+            file,
+            op,
+            input,
+            reason,
+        } = entry;
         if reason.trim().is_empty() {
             return Err(format!("an entry without a reason: {id:?} {file:?} {op:?}"));
         }
-        match (id, file, op) {
-            (Some(id), None, None) => {
+        match (id, file, op, input) {
+            (Some(id), None, None, None) => {
                 if !self.copies.contains(&id) {
                     return Err(format!("{id}: no such case among the copies"));
                 }
@@ -70,7 +98,16 @@ impl Exceptions {
                     None => Ok(()),
                 }
             }
-            (None, Some(file), op) => {
+            (None, Some(file), Some(op), Some(members)) => {
+                let entry = ByInput {
+                    file,
+                    op,
+                    members,
+                    reason,
+                };
+                self.add_by_input(entry, copies)
+            }
+            (None, Some(file), op, None) => {
                 if !reason.starts_with(NOT_OURS) {
                     return Err(format!(
                         "{file} {op:?}: the reason of an op must begin with \"{NOT_OURS}\""
@@ -78,7 +115,9 @@ impl Exceptions {
                 }
                 match &op {
                     Some(op) if registry.get(&file, op).is_some() => {
-                        return Err(format!("{file}/{op}: has an adapter, so its cases are listed by id"));
+                        return Err(format!(
+                            "{file}/{op}: has an adapter, so its cases are listed by id or by values of their input"
+                        ));
                     }
                     None if registry.has_file(&file) => {
                         return Err(format!(
@@ -92,8 +131,34 @@ impl Exceptions {
                     None => Ok(()),
                 }
             }
-            _ => Err("an entry has either an id, or a file and perhaps an op".to_owned()),
+            _ => Err(
+                "an entry has either an id, or a file and perhaps an op, and perhaps values of its input".to_owned(),
+            ),
         }
+    }
+
+    fn add_by_input(&mut self, entry: ByInput, copies: &[VectorFile]) -> Result<(), String> {
+        let name = format!("{}/{} {:?}", entry.file, entry.op, entry.members);
+        if entry.members.is_empty() {
+            return Err(format!("{name}: no member of the input is named"));
+        }
+        let is_covered = |file: &VectorFile| file.cases.iter().any(|case| entry.covers(&file.stem, case));
+        if !copies.iter().any(is_covered) {
+            return Err(format!("{name}: no such case among the copies"));
+        }
+        let is_same =
+            |other: &ByInput| (&other.file, &other.op, &other.members) == (&entry.file, &entry.op, &entry.members);
+        if self.inputs.iter().any(is_same) {
+            return Err(format!("{name}: listed twice"));
+        }
+        self.inputs.push(entry);
+        Ok(())
+    }
+
+    /// The reason of an entry by values of the input.
+    fn by_input(&self, file: &str, case: &Case) -> Option<&String> {
+        let found = self.inputs.iter().find(|entry| entry.covers(file, case));
+        found.map(|entry| &entry.reason)
     }
 
     /// The reason why a case need not hold.
@@ -103,14 +168,15 @@ impl Exceptions {
         let found = self
             .ids
             .get(&case.id)
+            .or_else(|| self.by_input(file, case))
             .or_else(|| self.ops.get(&by_op))
             .or_else(|| self.ops.get(&by_file));
         found.map(String::as_str)
     }
 
-    /// Whether the list names this very id.
-    pub(crate) fn names(&self, id: &str) -> bool {
-        self.ids.contains_key(id)
+    /// Whether the list names this very case of the copies, by its id or by values of its input.
+    pub(crate) fn names(&self, file: &str, case: &Case) -> bool {
+        self.ids.contains_key(&case.id) || (self.is_copy(&case.id) && self.by_input(file, case).is_some())
     }
 
     /// Whether the id belongs to the checked-in copies.
@@ -130,7 +196,7 @@ mod tests {
         let case = Case {
             id: "c-1".to_owned(),
             strength: Strength::Quirk,
-            input: json!({"op": "o"}),
+            input: json!({"op": "o", "a": 1}),
             expected: json!(1),
         };
         let copies = [VectorFile {
@@ -151,6 +217,12 @@ mod tests {
             r#"[{"file": "template", "op": "substitute", "reason": "op not ours: it has an adapter"}]"#,
             r#"[{"file": "template", "reason": "op not ours: some of its ops have adapters"}]"#,
             r#"[{"id": "c-1", "reason": "a", "until": "later"}]"#,
+            r#"[{"id": "c-1", "input": {"a": [1]}, "reason": "both"}]"#,
+            r#"[{"file": "template", "input": {"a": [1]}, "reason": "without an op"}]"#,
+            r#"[{"file": "template", "op": "o", "input": {}, "reason": "every input"}]"#,
+            r#"[{"file": "template", "op": "o", "input": {"a": [2]}, "reason": "no such case"}]"#,
+            r#"[{"file": "template", "op": "substitute", "input": {"a": [1]}, "reason": "of another op"}]"#,
+            r#"[{"file": "template", "op": "o", "input": {"a": [1]}, "reason": "a"}, {"file": "template", "op": "o", "input": {"a": [1]}, "reason": "twice"}]"#,
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
@@ -167,6 +239,27 @@ mod tests {
         };
         assert_eq!(list.reason("template", &foreign), Some("op not ours yet: later"));
         assert_eq!(list.reason("other", &foreign), None);
-        assert!(!list.is_copy("x") && !list.names("x"));
+        assert!(!list.is_copy("x") && !list.names("template", &foreign));
+    }
+
+    #[test]
+    fn an_entry_by_values_covers_cases_with_one_of_them() {
+        let list = parse(r#"[{"file": "template", "op": "o", "input": {"a": [1, ""]}, "reason": "r"}]"#).unwrap();
+        let case = |id: &str, a: Value| Case {
+            id: id.to_owned(),
+            strength: Strength::Conflict,
+            input: json!({"op": "o", "a": a}),
+            expected: json!(1),
+        };
+        let copy = case("c-1", json!(1));
+        assert_eq!(list.reason("template", &copy), Some("r"));
+        assert!(list.names("template", &copy));
+        // What holds outside the copies is no lie of the list.
+        let foreign = case("x", json!(""));
+        assert_eq!(list.reason("template", &foreign), Some("r"));
+        assert!(!list.names("template", &foreign));
+        for (file, other) in [("template", case("x", json!(2))), ("other", copy)] {
+            assert_eq!(list.reason(file, &other), None);
+        }
     }
 }

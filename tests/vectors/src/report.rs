@@ -113,7 +113,7 @@ impl Report {
 }
 
 fn verdict(stem: &str, case: &Case, registry: &Registry, exceptions: &Exceptions) -> Verdict {
-    let named = exceptions.names(&case.id);
+    let named = exceptions.names(stem, case);
     match (run(stem, case, registry), exceptions.reason(stem, case)) {
         (Ok(()), _) if named => Verdict::Stale,
         (Ok(()), _) => Verdict::Holds,
