@@ -8,7 +8,7 @@ mod bodies;
 mod support;
 
 use bodies::*;
-use knack_wire::Format;
+use knack_wire::{Format, Injection};
 use serde_json::{Value, json as value};
 use support::*;
 
@@ -304,4 +304,32 @@ fn an_end_marker_alone_is_an_error() {
         &[stream(&[chunk("S1", r#"{"content":"Hi"}"#, "null")])],
     );
     assert!(text.text().ends_with("data: [DONE]\n\n"), "{}", text.text());
+}
+
+/// A container of a vendor means nothing here without a skill of that vendor; Messages keeps its id.
+#[test]
+fn a_container_without_a_vendors_skill_goes_whole() {
+    let injection = Injection {
+        own_skills: vec!["litellm_skill_1".into()],
+        ..injection()
+    };
+    let ours = r#"{"type":"custom","skill_id":"litellm_skill_1"}"#;
+    let theirs = r#"{"type":"custom","skill_id":"skill_01"}"#;
+    let sent = |format: Format, container: &str| -> Value {
+        let body = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"x"}}],"container":{container}}}"#);
+        let body = request(format, &body).apply(&injection, knack_wire::json::Edits::new());
+        serde_json::from_slice(&body).unwrap()
+    };
+    let only_ours = format!(r#"{{"id":"c1","expires":1,"skills":[{ours}]}}"#);
+    assert!(sent(Format::Chat, &only_ours).get("container").is_none());
+    assert_eq!(
+        sent(Format::Messages, &only_ours)["container"],
+        value!({"id": "c1", "expires": 1})
+    );
+    let both = format!(r#"{{"id":"c1","skills":[{ours},{theirs}]}}"#);
+    let left = value!({"id": "c1", "skills": [{"type": "custom", "skill_id": "skill_01"}]});
+    assert_eq!(sent(Format::Chat, &both)["container"], left);
+    for untouched in [value!({"id": "c1"}), value!({"id": "c1", "skills": []})] {
+        assert_eq!(sent(Format::Chat, &untouched.to_string())["container"], untouched);
+    }
 }
