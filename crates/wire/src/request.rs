@@ -103,8 +103,8 @@ impl Request {
     fn check_conversation(&self) -> Result<(), Fault> {
         let key = dialect(self.route.format).conversation_key();
         let list = self.present(key).map(|span| span.of(&self.raw)).unwrap_or_default();
-        // Elements are counted only where there can be so many.
-        if json::has_more_commas(list, CONVERSATION_MAX) && self.each_element().nth(CONVERSATION_MAX).is_some() {
+        // Elements are counted only where there can be so many: between n of them are n - 1 commas.
+        if json::has_more_commas(list, CONVERSATION_MAX - 1) && self.each_element().nth(CONVERSATION_MAX).is_some() {
             let text = format!("\"{key}\" has more than {CONVERSATION_MAX} entries; send fewer.");
             return Err(Fault::bad(key, text));
         }

@@ -86,6 +86,7 @@ struct ResendOptions {
 ///
 /// When it says [`DriveAction::Send`], an older upstream exchange is of no use any more: its bytes must not be fed.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one loop")]
 pub struct Drive {
     request: Request,
     injection: Injection,
