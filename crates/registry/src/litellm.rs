@@ -342,9 +342,8 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         RefusalKind::NoCredential => "auth_error",
         RefusalKind::Full
         | RefusalKind::Failed
-        | RefusalKind::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost)
-        | RefusalKind::Unavailable
-        | RefusalKind::Repeated(RepeatRefusal::TimedOut) => "internal_server_error",
+        | RefusalKind::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost | RepeatRefusal::TimedOut)
+        | RefusalKind::Unavailable => "internal_server_error",
         RefusalKind::Throttled => "throttling_error",
         _ => "invalid_request_error",
     };

@@ -39,7 +39,7 @@ impl NumberedPage {
     }
 
     /// The answer with its items, of `total` in all.
-    pub(crate) fn answer(self, data: Vec<Value>, total: usize) -> Value {
+    pub(crate) fn answer(self, data: &[Value], total: usize) -> Value {
         json!({
             "data": data, "total": total, "page": self.number, "limit": self.limit,
             "totalPages": total.div_ceil(self.limit),

@@ -140,9 +140,8 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         RefusalKind::TooLarge => ("invalid_request_error", Some("request_too_large")),
         RefusalKind::Full => ("server_error", Some("storage_full")),
         RefusalKind::Failed
-        | RefusalKind::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost)
-        | RefusalKind::BadGateway
-        | RefusalKind::Repeated(RepeatRefusal::TimedOut) => ("server_error", None),
+        | RefusalKind::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost | RepeatRefusal::TimedOut)
+        | RefusalKind::BadGateway => ("server_error", None),
     };
     let param = Some(&refusal.field).filter(|field| !field.is_empty());
     json!({"error": {"message": refusal.message, "type": kind, "param": param, "code": code}})

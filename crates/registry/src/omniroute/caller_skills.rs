@@ -53,7 +53,7 @@ impl CallerSkills<'_> {
         let taken: Vec<&Row<Item>> = rows.iter().filter(|row| wanted.takes(row)).collect();
         let on_page = taken.iter().skip(wanted.page.skip()).take(wanted.page.limit);
         let data = on_page.map(|row| shown(row)).collect();
-        Ok(wanted.page.answer(data, taken.len()))
+        Ok(wanted.page.answer(&data, taken.len()))
     }
 
     /// The row that an identifier names, with what only its files say.

@@ -105,7 +105,7 @@ impl<'a> ExecutionContext<'a> {
         let found = self.history()?.find(owner, &sought).await;
         let found = found.map_err(|error| refused(error, ""))?;
         let data = found.items.iter().map(Execution::shown).collect();
-        Ok(page.answer(data, found.total))
+        Ok(page.answer(&data, found.total))
     }
 
     /// One of the caller's executions.
