@@ -52,7 +52,7 @@ impl CallerSkills<'_> {
         let rows = visible(own.chain(of_shared(shared)).collect(), &owner.text());
         let taken: Vec<&Row<Item>> = rows.iter().filter(|row| wanted.takes(row)).collect();
         let on_page = taken.iter().skip(wanted.page.skip()).take(wanted.page.limit);
-        let data = on_page.map(|row| shown(row)).collect();
+        let data: Vec<Value> = on_page.map(|row| shown(row)).collect();
         Ok(wanted.page.answer(&data, taken.len()))
     }
 

@@ -104,7 +104,7 @@ impl<'a> ExecutionContext<'a> {
         let (sought, page) = sought(owner, query)?;
         let found = self.history()?.find(owner, &sought).await;
         let found = found.map_err(|error| refused(error, ""))?;
-        let data = found.items.iter().map(Execution::shown).collect();
+        let data: Vec<Value> = found.items.iter().map(Execution::shown).collect();
         Ok(page.answer(&data, found.total))
     }
 

@@ -75,7 +75,10 @@ impl Drop for OwnRun<'_> {
 }
 
 /// The decision about a request with an idempotency key.
-#[expect(clippy::large_enum_variant, reason = "there is one for a request, and it is moved once")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for a request, and it is moved once"
+)]
 pub(crate) enum RepeatDecision<'a> {
     /// The first request: it is run, and this gets its steps.
     Own(RunObserver<'a>),
@@ -84,7 +87,10 @@ pub(crate) enum RepeatDecision<'a> {
 }
 
 /// The receiver of the steps of a run.
-#[expect(clippy::large_enum_variant, reason = "there is one for a request, and it is moved once")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one for a request, and it is moved once"
+)]
 pub(crate) enum RunObserver<'a> {
     /// The history, of each.
     History(Option<Arc<dyn History>>),
