@@ -23,6 +23,7 @@ const SKILLS: &str = "/apis/knack.dev/v1alpha1/namespaces/";
 const SKILL_MD: &str = "---\nname: quick\ndescription: d\n---\nText.\n";
 
 #[path = "../../tests/support/tar.rs"]
+#[expect(clippy::duplicate_mod, reason = "the tests of sources make archives too")]
 mod archives;
 
 fn skill(namespace: &str, name: &str, source: &Value) -> Value {

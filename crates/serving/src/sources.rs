@@ -29,9 +29,8 @@ pub struct Pace {
 impl Pace {
     /// How many there are in each second in the long run, for texts; of a pace below one a second 0.
     #[must_use]
-    pub const fn per_second(&self) -> u128 {
-        let millis = self.refill.as_millis();
-        if millis == 0 { 0 } else { 1000 / millis }
+    pub fn per_second(&self) -> u128 {
+        1000_u128.checked_div(self.refill.as_millis()).unwrap_or_default()
     }
 }
 
