@@ -40,6 +40,7 @@ fn archive(url: &str, digest: &str) -> Value {
 type Reported = Arc<Mutex<BTreeMap<String, String>>>;
 
 /// An API server with some Skills, and when the one in `modest` is delivered.
+#[expect(clippy::type_complexity, reason = "it is taken apart where it is made")]
 fn api_server(
     skills: Vec<Value>,
     reported: &Reported,

@@ -85,6 +85,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::large_stack_arrays, reason = "the rows of one test")]
     fn only_an_event_that_moves_the_time_and_nothing_else_is_a_use() {
         let (store, mut writer) = reflector::store::<WatchedSkill>();
         let mut events = LastEvents::of(store);

@@ -135,7 +135,7 @@ pub(super) async fn sweep(cluster: &Cluster, scopes: &[Option<String>], now: i64
         removed += u64::from(failed.note(delete(cluster, &one).await) == Some(true));
     }
     for (namespace, name) in work.bring {
-        failed.note(unless_gone(bring(cluster, &namespace, &name, now).await));
+        failed.note(unless_gone(Box::pin(bring(cluster, &namespace, &name, now)).await));
     }
     Swept {
         removed,

@@ -75,7 +75,7 @@ impl Observed {
         loop {
             match self.status(request).await {
                 Some(ExecutionStatus::Pending | ExecutionStatus::Running) => {
-                    tokio::time::sleep(Duration::from_millis(5)).await
+                    tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 ended => return ended,
             }

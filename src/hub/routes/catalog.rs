@@ -97,7 +97,7 @@ fn protocol_with(headers: &HeaderMap) -> u32 {
 
 /// Skills as reports of their uses name them.
 fn names<'a>(skills: impl Iterator<Item = &'a Arc<SkillRef>>) -> impl Iterator<Item = String> {
-    skills.map(|skill| skill.to_string())
+    skills.map(ToString::to_string)
 }
 
 fn gone(name: &RuntimeName) -> HubRefusal {

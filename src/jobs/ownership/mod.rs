@@ -154,13 +154,16 @@ impl Ownership {
             ))
         };
         let term = tokio::select! {
-            term = begin => match term {
-                Some(term) => term,
-                None => {
-                    tracing::warn!(runtime = %resolved.reference(), "the pods of the runtime cannot be listed; giving it up, and its next owner, which may be this replica, lists them anew");
+            term = begin => {
+                let Some(term) = term else {
+                    tracing::warn!(
+                        runtime = %resolved.reference(),
+                        "the pods of the runtime cannot be listed; giving it up, and its next owner, which may be this replica, lists them anew"
+                    );
                     return TermEnd::GivenUp(None);
-                }
-            },
+                };
+                term
+            }
             () = LeaseHolder::lost(holder.clone()) => {
                 tracing::warn!(
                     runtime = %resolved.reference(),

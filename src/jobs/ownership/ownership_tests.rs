@@ -299,7 +299,7 @@ async fn a_term_whose_clock_was_stepped_ends_and_the_next_one_begins_with_the_sa
         term
     };
     let ending = async { tokio::join!(ownership.serve(holder.clone(), None), step) };
-    let (end, term) = tokio::time::timeout(Duration::from_mins(1), ending)
+    let (end, term) = Box::pin(tokio::time::timeout(Duration::from_mins(1), ending))
         .await
         .expect("it would refuse by the wrong clock for two hours");
     assert!(matches!(end, TermEnd::Lost) && term.ended.is_cancelled());
@@ -321,7 +321,7 @@ async fn a_takeover_whose_pods_are_not_listed_gives_the_runtime_up() {
         .with_state(Written::default());
     let (ownership, _leaving) = ownership_before(router).await;
     let (_renewing, holder) = watch::channel(held());
-    let end = ownership.serve(holder, None).await;
+    let end = Box::pin(ownership.serve(holder, None)).await;
     assert!(
         matches!(end, TermEnd::GivenUp(None)),
         "it renews the Lease and serves nobody"
