@@ -5,7 +5,7 @@ mod support;
 
 use knack_wire::drive::DriveSettings;
 use knack_wire::request::Request;
-use knack_wire::{Format, Route, route};
+use knack_wire::{CallKind, Format, ModelRoute};
 use serde_json::Value;
 use support::*;
 
@@ -103,9 +103,7 @@ fn an_answer_beyond_the_bound_is_an_error_of_every_format() {
 
 /// The refusal of a request, or its top-level members.
 fn parsed(body: String) -> Result<usize, String> {
-    let Route::Model(chat) = route("POST", "/v1/chat/completions") else {
-        panic!("a route of models")
-    };
+    let chat = ModelRoute::new(Format::Chat, CallKind::Generate);
     let request = Request::parse(chat, body.into()).map_err(|fault| format!("{} {}", fault.status, fault.message))?;
     Ok(request.top().len())
 }

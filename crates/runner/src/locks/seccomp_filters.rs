@@ -270,7 +270,7 @@ mod tests {
         check(inside, libc::SYS_setsockopt, [3, 1, 20, 0, 16, 0], ALLOW);
         let invalid = 0x0005_0000 | u32::from(errno(libc::EINVAL));
         check(inside, libc::SYS_madvise, [0, 4096, 21, 0, 0, 0], invalid);
-        check(inside, libc::SYS_madvise, [0, 4096, 1 << 32 | 21, 0, 0, 0], invalid);
+        check(inside, libc::SYS_madvise, [0, 4096, (1 << 32) + 21, 0, 0, 0], invalid);
         for advice in [0, 4, 8, 14, 15, 20, 22] {
             check(inside, libc::SYS_madvise, [0, 4096, advice, 0, 0, 0], ALLOW);
         }
