@@ -208,7 +208,7 @@ mod tests {
                 Some(json!({"metadata": {"resourceVersion": "1"}, "items": [skill]}))
             }
             (&Method::GET, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw") => Some(skill.clone()),
-            (&Method::GET, "/api/v1/namespaces/home/configmaps") => {
+            (&Method::GET, "/api/v1/namespaces/home/configmaps?name=knack-packages") => {
                 let mut lists = lists.lock().unwrap();
                 *lists += 1;
                 Some(if *lists > FAILURES {

@@ -49,7 +49,7 @@ fn of_the_lease(stored: &Shared, method: &Method, body: &[u8]) -> Response {
     lease.map_or_else(|| failed(404, "NotFound", "m"), |lease| Json(lease).into_response())
 }
 
-/// The answers of a test, by method, path and body.
+/// The answers of a test, by method, path and body. The path of a list of one object ends with `?name=` and its name.
 type Answers = Arc<dyn Fn(&Method, &str, &[u8]) -> Option<Value> + Send + Sync>;
 
 /// How often a test is asked for the next event of a watch.
@@ -74,14 +74,23 @@ fn events(answers: Answers, path: String) -> Response {
     Body::from_stream(lines).into_response()
 }
 
+/// The name of the only object that a list is asked for.
+fn one_name(query: &str) -> Option<&str> {
+    let (_, name) = query.split_once("fieldSelector=metadata.name%3D")?;
+    Some(name.split('&').next().unwrap_or(name))
+}
+
 /// Watches and lists that the test does not answer are empty, and nothing else may be read or written.
 async fn serve(State((stored, answers)): State<(Shared, Answers)>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
-    let path = parts.uri.path().to_owned();
+    let mut path = parts.uri.path().to_owned();
     let is_list = parts.method == Method::GET && !path.ends_with(LEASE_CONTROLLER);
     if parts.uri.query().is_some_and(|query| query.contains("watch=true")) {
         return events(answers, path);
+    }
+    if let Some(name) = parts.uri.query().and_then(one_name) {
+        path = format!("{path}?name={name}");
     }
     if let Some(answer) = answers(&parts.method, &path, &body) {
         let code = (answer["kind"] == "Status").then(|| answer["code"].as_u64()).flatten();

@@ -196,7 +196,7 @@ mod tests {
             (&Method::GET, "/apis/knack.dev/v1alpha1/skills") => {
                 Some(json!({"metadata": {"resourceVersion": "1"}, "items": [skill]}))
             }
-            (&Method::GET, "/api/v1/namespaces/home/configmaps") => {
+            (&Method::GET, "/api/v1/namespaces/home/configmaps?name=knack-skill-uses") => {
                 Some(json!({"metadata": {"resourceVersion": "1"}, "items": [notes]}))
             }
             (&Method::GET, "/apis/knack.dev/v1alpha1/namespaces/team/skills/draw") => Some(skill.clone()),

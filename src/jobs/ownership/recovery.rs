@@ -349,8 +349,18 @@ impl Adoption {
             return;
         };
         run.start();
-        tokio::spawn(leave_later(waiter, self.orphan_grace.max(Duration::from_secs(1))));
-        self.unwritten.spawn(finish(self.clone(), run, known));
+        // A run that is over takes nothing that a cancellation could free, and waits for its turn to be read: nobody need ask meanwhile.
+        let kept = if known.facts.has_ended() {
+            Some(waiter)
+        } else {
+            tokio::spawn(leave_later(waiter, self.orphan_grace.max(Duration::from_secs(1))));
+            None
+        };
+        let finished = finish(self.clone(), run, known);
+        self.unwritten.spawn(async move {
+            finished.await;
+            drop(kept);
+        });
     }
 }
 

@@ -32,6 +32,8 @@ enum Log {
     Silent,
     /// A run of the owner before, with its result.
     Ended,
+    /// The same of a pod that has ended; the result is there when it is read again, and comes late.
+    EndedAndLong,
     /// Nothing ran; the content comes late.
     Slow,
     /// Nothing ran, and the pod is gone after that is read.
@@ -39,6 +41,9 @@ enum Log {
     /// The pod is gone by now.
     Gone,
 }
+
+/// What the second read of a long journal takes.
+const LONG: Duration = Duration::from_secs(25);
 
 #[derive(Default)]
 struct FakeCluster {
@@ -50,6 +55,8 @@ struct FakeCluster {
     lost: Notify,
     /// How many lists of Jobs are refused before one is answered.
     refused_lists: AtomicU32,
+    /// Pods whose log was read.
+    read: Mutex<BTreeSet<String>>,
 }
 
 fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -63,7 +70,12 @@ fn id(call: &str) -> ExecutionId {
     ExecutionId::new(*ASKED, "request", 0, call)
 }
 
-fn pod(name: &str) -> Value {
+fn call_of(pod: &str) -> ExecutionId {
+    id(&format!("of {pod}"))
+}
+
+fn pod(name: &str, log: Log) -> Value {
+    let phase = if log == Log::EndedAndLong { "Succeeded" } else { "Running" };
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -71,7 +83,7 @@ fn pod(name: &str) -> Value {
             "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": name, "controller": true}],
         },
         "spec": {"nodeName": "node", "containers": []},
-        "status": {"phase": "Running"},
+        "status": {"phase": phase},
     })
 }
 
@@ -139,8 +151,8 @@ async fn answer(State(fake_cluster): State<Arc<FakeCluster>>, request: Request) 
         (&Method::GET, [.., "pods"]) => list(
             "PodList",
             &lock(&fake_cluster.pods)
-                .keys()
-                .map(|name| pod(name))
+                .iter()
+                .map(|(name, log)| pod(name, *log))
                 .collect::<Vec<_>>(),
         ),
         (&Method::GET, [.., "pods", name, "log"]) => log(&fake_cluster, name).await,
@@ -206,7 +218,7 @@ fn forbidden() -> Response {
 /// Says that a pod is gone once its log was asked for.
 async fn watched(fake_cluster: &FakeCluster) -> Response {
     fake_cluster.lost.notified().await;
-    let event = json!({"type": "DELETED", "object": pod("a")}).to_string() + "\n";
+    let event = json!({"type": "DELETED", "object": pod("a", Log::Gone)}).to_string() + "\n";
     let first = futures::stream::iter([Ok::<_, std::convert::Infallible>(event)]);
     Body::from_stream(first.chain(futures::stream::pending())).into_response()
 }
@@ -222,6 +234,18 @@ async fn log(fake_cluster: &FakeCluster, name: &str) -> Response {
         }
         Some(Log::Ended) => {
             written_journal(name, &id("known").to_string(), Some(Exit::Code { code: 0 })).into_response()
+        }
+        Some(Log::EndedAndLong) => {
+            let exit = Some(Exit::Code { code: 0 });
+            let journal = written_journal(name, &call_of(name).to_string(), exit);
+            if lock(&fake_cluster.read).insert(name.to_owned()) {
+                return written_journal(name, &call_of(name).to_string(), None).into_response();
+            }
+            let late = async {
+                tokio::time::sleep(LONG).await;
+                Ok::<_, std::convert::Infallible>(journal)
+            };
+            Body::from_stream(futures::stream::once(late)).into_response()
         }
         Some(Log::Broken) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         Some(Log::Silent) => std::future::pending().await,
@@ -346,6 +370,20 @@ async fn what_jobs_of_a_shorter_retention_ran_is_refused_after_the_retention_was
 }
 
 /// The owner that follows the run to its end finds that its Job was deleted, and the pod goes.
+/// The journals for which there was no memory at first are read one after another, for as long as that takes.
+#[tokio::test(start_paused = true)]
+async fn runs_that_were_over_are_not_cancelled_while_they_wait_to_be_read() {
+    let pods: Vec<_> = (0..10).map(|index| (format!("p{index}"), Log::EndedAndLong)).collect();
+    let fake_cluster = FakeCluster::of(&pods);
+    let unwritten = PendingWrites::default();
+    let records = Box::pin(fake_cluster.take_over_with(&resolved(), &unwritten)).await;
+    tokio::time::sleep(LONG * 11).await;
+    for (name, _) in &pods {
+        let known = records.claim_known(now(), "c", call_of(name));
+        assert!(matches!(known, Ok(Some(Claim::Ended(Ok(_))))), "{name}: {known:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_job_somebody_deleted_is_refused_by_the_next_owner() {
     for is_deleted in [false, true] {
