@@ -12,6 +12,7 @@ use knack_trust::{CaArgs, Roots};
 
 use super::find_sources::find_sources;
 use super::import_url;
+use super::run::{choose_one, is_chosen_by};
 use super::terminal;
 use crate::dev::discover_all;
 
@@ -25,7 +26,7 @@ pub struct DiffArgs {
     before: String,
     /// The new version
     after: String,
-    /// Name of the skill, if one of them holds several
+    /// Name of the skill, or namespace/name, if one of them holds several
     #[arg(long, value_name = "NAME")]
     skill: Option<String>,
     /// Exit with 1 if anything differs, and with 2 if the versions cannot be compared
@@ -69,13 +70,13 @@ async fn read(shown: &str, wanted: Option<&String>, roots: &Roots) -> anyhow::Re
         }
         None => on_disk(shown, roots).await?,
     };
-    skills.retain(|skill| wanted.is_none_or(|name| skill.id.name == *name));
+    skills.retain(|skill| wanted.is_none_or(|word| is_chosen_by(&skill.id, word)));
     match &skills[..] {
         [skill] => seen(skill).with_context(|| shown.to_owned()),
         [] => {
             bail!("{shown}: no skill found; name a folder with a SKILL.md, a manifest file, an archive or an address")
         }
-        several => bail!("{shown}: {} skills; name one of them by --skill", several.len()),
+        several => bail!("{shown}: {}", choose_one(several)),
     }
 }
 

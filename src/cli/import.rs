@@ -72,6 +72,12 @@ pub async fn import(args: ImportArgs) -> anyhow::Result<ExitCode> {
         if !is_valid(skill, Profile::Load) {
             return Ok(ExitCode::FAILURE);
         }
+        if args.pin && archive.is_none() {
+            bail!(
+                "{}: --pin: this is a SKILL.md and no archive, and a manifest can name archives alone; leave --pin out",
+                skill.origin
+            );
+        }
         let archive = archive.as_ref().filter(|_| args.pin);
         if archive.is_some_and(|archive| archive.url.contains('?')) {
             terminal::note(&format!(
@@ -124,7 +130,8 @@ pub(super) fn is_valid(source: &SkillSource, profile: Profile) -> bool {
     };
     let loaded = there.load(profile);
     for problem in &loaded.problems {
-        terminal::note(&format!("{}: {problem}", source.origin));
+        let level = if problem.is_error() { "error" } else { "warning" };
+        terminal::note(&format!("{level}: {}: {problem}", source.origin));
     }
     loaded.skill.is_some() && !loaded.problems.iter().any(Problem::is_error)
 }

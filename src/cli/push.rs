@@ -56,7 +56,7 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
         let name = &skill.id.name;
         if let Some(first) = again.get(&place) {
             terminal::note(&format!(
-                "{}: {} has a skill {name}, too, and the one that is sent last would be served; rename one",
+                "error: {}: {} has a skill {name}, too, and the one that is sent last would be served; rename one",
                 skill.origin, first.origin
             ));
         }
@@ -64,16 +64,18 @@ pub async fn push(args: PushArgs) -> anyhow::Result<ExitCode> {
         if !beside.is_empty() {
             invalid += 1;
             terminal::note(&format!(
-                "{}: skill {name}: the server takes files only, and the manifest also has {}; {}",
+                "error: {}: skill {name}: the server takes files only, and the manifest also has {}; {}",
                 skill.origin,
                 beside.join(", "),
                 cures(&beside)
             ));
         }
-        let is_taken = is_valid(skill, Profile::Strict) && (!beside.is_empty() || is_taken_by_vendors(skill));
-        invalid += usize::from(!is_taken);
+        // Both, so that no problem comes up at the next try.
+        let (is_valid, is_taken) = (is_valid(skill, Profile::Strict), is_taken_by_vendors(skill));
+        invalid += usize::from(!is_valid || (beside.is_empty() && !is_taken));
     }
     if invalid > 0 || found.errors().next().is_some() {
+        terminal::error("nothing was uploaded");
         return Ok(ExitCode::FAILURE);
     }
     let api = SkillsApi::new(&args.server)?;
@@ -95,7 +97,7 @@ fn is_taken_by_vendors(source: &SkillSource) -> bool {
     let skill = source.load(Profile::Load).skill;
     let problem = skill.as_ref().and_then(vendor_problem);
     if let Some((field, why)) = problem {
-        terminal::note(&format!("{}: {field}: {why}", source.origin));
+        terminal::note(&format!("error: {}: {field}: {why}", source.origin));
     }
     problem.is_none()
 }

@@ -1,5 +1,6 @@
 //! `knack skill run`: one run of a skill's tool or script, in the same sandbox that a model's call gets.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use knack_execution::environments::Environments;
 use knack_gateway::catalog::{RuntimeSettings, SkillSource};
 use knack_packages::Rules;
 use knack_skill::config::SkillConfig;
-use knack_skill::model::Skill;
+use knack_skill::model::{Skill, SkillRef};
 use knack_skill::problem::Profile;
 
 use super::find_sources::find_sources;
@@ -98,12 +99,33 @@ struct Found {
 /// Why no skill of a path can be run.
 fn nothing_to_run(named: Option<&str>, others: &[SkillSource]) -> String {
     match named {
-        Some(named) if !others.is_empty() => {
-            let names: Vec<_> = others.iter().map(|source| source.id.name.as_str()).collect();
-            format!("there is no skill {named}; found: {}", names.join(", "))
-        }
+        Some(named) if !others.is_empty() => format!("there is no skill {named}; found: {}", choices(others)),
         _ => "no skill found; name a folder with a SKILL.md or a manifest file".to_owned(),
     }
+}
+
+/// Whether `--skill` with this word chooses a skill: by the words of other arguments, and by its bare name.
+pub(super) fn is_chosen_by(skill: &SkillRef, word: &str) -> bool {
+    skill.name == word || skill.is_meant_by(word)
+}
+
+/// The words that choose between skills.
+fn choices(sources: &[SkillSource]) -> String {
+    let words: Vec<String> = sources.iter().map(|source| source.id.word()).collect();
+    words.join(", ")
+}
+
+/// What to do where a path has several skills of which one is meant.
+pub(super) fn choose_one(sources: &[SkillSource]) -> String {
+    let words: BTreeSet<String> = sources.iter().map(|source| source.id.word()).collect();
+    if words.len() == sources.len() {
+        return format!("several skills; choose one with --skill: {}", choices(sources));
+    }
+    let origins: Vec<&str> = sources.iter().map(|source| source.origin.as_str()).collect();
+    format!(
+        "several skills of one name; name the path of one: {}",
+        origins.join(", ")
+    )
 }
 
 async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
@@ -114,9 +136,8 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
     for report in found.over_ceiling() {
         terminal::note(&report.to_string());
     }
-    let is_named = |name: &str| args.skill.as_ref().is_none_or(|named| named == name);
-    let (mut sources, others): (Vec<_>, Vec<_>) =
-        found.skills.into_iter().partition(|source| is_named(&source.id.name));
+    let is_named = |source: &SkillSource| args.skill.as_ref().is_none_or(|word| is_chosen_by(&source.id, word));
+    let (mut sources, others): (Vec<_>, Vec<_>) = found.skills.into_iter().partition(is_named);
     let source = match sources.len() {
         0 => bail!(
             "{}: {}",
@@ -124,14 +145,7 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
             nothing_to_run(args.skill.as_deref(), &others)
         ),
         1 => sources.remove(0),
-        _ => {
-            let names: Vec<_> = sources.iter().map(|source| source.id.name.as_str()).collect();
-            bail!(
-                "{} holds several skills; choose one with --skill: {}",
-                args.path.display(),
-                names.join(", ")
-            )
-        }
+        _ => bail!("{}: {}", args.path.display(), choose_one(&sources)),
     };
     if source.suspend {
         let name = &source.id.name;

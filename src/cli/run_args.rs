@@ -34,7 +34,7 @@ pub struct RunArgs {
     pub(super) typed: ExplicitFlags,
     /// Skill folder or manifest file; with --runtime, a Skill of the cluster as namespace/name
     pub(super) path: PathBuf,
-    /// Name of the skill, if the path holds several
+    /// Name of the skill, or namespace/name, if the path holds several
     #[arg(long)]
     pub(super) skill: Option<String>,
     /// Declared tool to call, with --arguments

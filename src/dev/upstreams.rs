@@ -66,6 +66,7 @@ impl UpstreamArgs {
         mock: Option<String>,
         variable: impl Fn(&str) -> Option<String>,
     ) -> anyhow::Result<BTreeMap<Api, ProviderEndpoint>> {
+        let is_mock = mock.is_some();
         let all = mock.or_else(|| self.upstream.clone());
         let mut bases = BTreeMap::new();
         for (api, flag) in [
@@ -74,6 +75,11 @@ impl UpstreamArgs {
             (Api::Gemini, &self.upstream_gemini),
         ] {
             let key = own_key(api, &variable)?;
+            anyhow::ensure!(
+                !(is_mock && flag.is_none() && self.upstream_knack.contains(&api)),
+                "--upstream-knack {0}: the upstream of {0} is the scripted model, which is no gateway of Knack; leave the flag out, or name the gateway by --upstream-{0}",
+                api.as_str()
+            );
             let url = flag
                 .clone()
                 .or_else(|| all.clone())
@@ -116,6 +122,23 @@ mod tests {
             key: Some(HeaderValue::from_static("sk-own")),
         };
         assert_eq!(bases, BTreeMap::from([(Api::Anthropic, public)]));
+    }
+
+    #[test]
+    fn the_scripted_model_is_no_gateway_and_another_address_may_be_one() {
+        let arguments = |openai: Option<&str>| UpstreamArgs {
+            upstream: Some("mock".to_owned()),
+            upstream_openai: openai.map(str::to_owned),
+            upstream_knack: vec![Api::OpenAi],
+            ..UpstreamArgs::default()
+        };
+        let bases = |openai| {
+            let mock = Some("http://127.0.0.1:1".to_owned());
+            arguments(openai).bases(&RuntimeSettings::default(), mock, |_| None)
+        };
+        let error = bases(None).unwrap_err().to_string();
+        assert!(error.contains("--upstream-knack openai"), "{error}");
+        assert!(bases(Some("http://127.0.0.1:2")).is_ok());
     }
 
     /// Basic authentication would go with every path, also with those that callers may not use a key for.

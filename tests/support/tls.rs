@@ -17,6 +17,8 @@ pub(crate) enum Flaw {
     Name,
     /// It has expired.
     Time,
+    /// It is an authority's.
+    Authority,
 }
 
 /// A server that runs until the test ends.
@@ -83,11 +85,14 @@ fn identity(flaw: Flaw) -> (String, Arc<ServerConfig>) {
     let issuer = Issuer::new(params, key);
     let name = match flaw {
         Flaw::Name => "elsewhere.example",
-        Flaw::None | Flaw::Time => "127.0.0.1",
+        Flaw::None | Flaw::Time | Flaw::Authority => "127.0.0.1",
     };
     let mut params = CertificateParams::new([name.to_owned()]).unwrap();
     if matches!(flaw, Flaw::Time) {
         params.not_after = date_time_ymd(2020, 1, 1);
+    }
+    if matches!(flaw, Flaw::Authority) {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     }
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, &issuer).unwrap();

@@ -15,6 +15,8 @@ pub enum CertificateRefusal {
     Time,
     /// It is for another name.
     Name,
+    /// It is the certificate of an authority, which no server may use.
+    Authority,
     /// Anything else.
     Other,
 }
@@ -36,7 +38,7 @@ impl CertificateRefusal {
         None
     }
 
-    const fn of_kind(kind: &CertificateError) -> Self {
+    fn of_kind(kind: &CertificateError) -> Self {
         match kind {
             // A signature that does not fit is that of another authority of the same name.
             CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Untrusted,
@@ -45,6 +47,8 @@ impl CertificateRefusal {
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => Self::Time,
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => Self::Name,
+            // The verifier's own error, which has no kind here; its text is the name of the variant.
+            CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity" => Self::Authority,
             _ => Self::Other,
         }
     }
@@ -57,7 +61,10 @@ impl CertificateRefusal {
             }
             Self::Time => "is not valid at this time; it has expired, or the clock is wrong",
             Self::Name => "is for another host name",
-            Self::Other => "is not accepted",
+            Self::Authority => {
+                "is that of an authority (CA:TRUE, as openssl req -x509 makes it), which a server may not use; sign another one with it for the server"
+            }
+            Self::Other => "is malformed or revoked, or has a use or a signature that is not accepted",
         }
     }
 }

@@ -26,6 +26,7 @@ async fn an_authority_is_trusted_when_it_is_named_and_no_other_check_is_left_out
         (Flaw::None, Ok(204)),
         (Flaw::Name, Err(CertificateRefusal::Name)),
         (Flaw::Time, Err(CertificateRefusal::Time)),
+        (Flaw::Authority, Err(CertificateRefusal::Authority)),
     ] {
         let server = serve(flaw, |_, _| answer("204 No Content", "", b""));
         let named = Roots::default().with_pem(&server.authority).unwrap();
@@ -37,6 +38,7 @@ async fn an_authority_is_trusted_when_it_is_named_and_no_other_check_is_left_out
             match flaw {
                 // Its time is checked first.
                 Flaw::Time => assert_eq!(message, CertificateRefusal::Time),
+                Flaw::Authority => assert_eq!(message, CertificateRefusal::Authority),
                 Flaw::None | Flaw::Name => {
                     assert_eq!(message, CertificateRefusal::Untrusted, "{flaw:?}, {without:?}");
                     assert!(message.to_string().contains("--ca-file"), "{message}");

@@ -75,7 +75,11 @@ fn call_of(pod: &str) -> ExecutionId {
 }
 
 fn pod(name: &str, log: Log) -> Value {
-    let phase = if log == Log::EndedAndLong { "Succeeded" } else { "Running" };
+    let phase = if log == Log::EndedAndLong {
+        "Succeeded"
+    } else {
+        "Running"
+    };
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {

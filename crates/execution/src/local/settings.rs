@@ -114,7 +114,7 @@ fn find_runner_near(named: Option<&Path>, executable: Option<&Path>) -> Result<P
             Ok(path) if path.is_file() => Ok(path),
             _ => Err(Missing::new(
                 format!("{RUNNER_VARIABLE} names {}, which is not a file", named.display()),
-                format!("unset {RUNNER_VARIABLE}, or build the runner with: cargo build -p knack-runner"),
+                format!("unset {RUNNER_VARIABLE}, or build the runner with: make build"),
             )),
         };
     }
@@ -126,7 +126,7 @@ fn find_runner_near(named: Option<&Path>, executable: Option<&Path>) -> Result<P
         .ok_or_else(|| {
             Missing::new(
                 "the sandbox runner knack-runner was not found next to this program",
-                format!("build it with: cargo build -p knack-runner, or name it in {RUNNER_VARIABLE}"),
+                format!("build both with: make build, or name its file in {RUNNER_VARIABLE}"),
             )
         })
 }
@@ -141,7 +141,7 @@ mod tests {
         let root = dir.path().canonicalize().unwrap();
         let executable = root.join("deps/knack-0123");
         let missing = find_runner_near(None, Some(&executable)).unwrap_err();
-        assert!(missing.to_string().contains("cargo build -p knack-runner"), "{missing}");
+        assert!(missing.to_string().contains("make build"), "{missing}");
         let runner = root.join(RUNNER_NAME);
         std::fs::write(&runner, "").unwrap();
         assert_eq!(find_runner_near(None, Some(&executable)), Ok(runner.clone()));
