@@ -54,9 +54,9 @@ pub(crate) trait OfferedSkills: Send + Sync {
     /// The skills, by name.
     fn skills(&self) -> &[SiteSkill];
     /// The files of one of them, by its index in the list.
-    fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>>;
+    fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, NotOffered>>;
     /// The same, of which only a digest is shown.
-    fn files_to_measure(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>> {
+    fn files_to_measure(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, NotOffered>> {
         self.files(at)
     }
 }
@@ -125,19 +125,19 @@ impl Site {
         before: &str,
         path: &str,
         offered: &dyn OfferedSkills,
-    ) -> Result<ServedFile, Refusal> {
+    ) -> Result<ServedFile, NotOffered> {
         if !matches!(parts.method, Method::GET | Method::HEAD) {
-            return Err(Refusal::NotAllowed);
+            return Err(NotOffered::NotAllowed);
         }
         let place = |name: &str| {
             let found = offered.skills().iter().position(|skill| skill.name == name);
-            found.ok_or(Refusal::NotFound)
+            found.ok_or(NotOffered::NotFound)
         };
-        match asked(path).ok_or(Refusal::NotFound)? {
+        match asked(path).ok_or(NotOffered::NotFound)? {
             Target::Index => self.index(before, offered).await,
             Target::Document(name) => {
                 let held = offered.files(place(name)?).await?;
-                let file = held.files.get(SKILL_MD).ok_or(Refusal::NotFound)?;
+                let file = held.files.get(SKILL_MD).ok_or(NotOffered::NotFound)?;
                 Ok(ServedFile::new(
                     "text/markdown; charset=utf-8",
                     Bytes::from_owner(Arc::clone(&file.bytes)),
@@ -148,7 +148,7 @@ impl Site {
                 let media_type = "application/zip";
                 let known = offered.skills().get(at).and_then(|skill| self.known(&skill.digest));
                 if known.as_ref().is_some_and(|known| known.kind != SkillFileKind::Archive) {
-                    return Err(Refusal::NotFound);
+                    return Err(NotOffered::NotFound);
                 }
                 if let Some(FileDigest { sha256, .. }) = known.filter(|known| has(&parts.headers, &known.sha256)) {
                     return Ok(ServedFile {
@@ -159,20 +159,20 @@ impl Site {
                 }
                 let held = offered.files(at).await?;
                 if kind(&held.files) != SkillFileKind::Archive {
-                    return Err(Refusal::NotFound);
+                    return Err(NotOffered::NotFound);
                 }
                 Ok(ServedFile::new(media_type, self.packed(held, name).await?.into()))
             }
         }
     }
 
-    async fn index(&self, before: &str, offered: &dyn OfferedSkills) -> Result<ServedFile, Refusal> {
+    async fn index(&self, before: &str, offered: &dyn OfferedSkills) -> Result<ServedFile, NotOffered> {
         let mut offers = Vec::with_capacity(offered.skills().len());
         for (at, skill) in offered.skills().iter().enumerate().take(ENTRIES_MAX) {
             match self.measured(offered, at, skill).await {
                 Ok(measured) => offers.push(offer(before, skill, measured)),
                 // It was deleted meanwhile.
-                Err(Refusal::NotFound) => {}
+                Err(NotOffered::NotFound) => {}
                 Err(other) => return Err(other),
             }
         }
@@ -185,7 +185,12 @@ impl Site {
     }
 
     /// Kind and digest of a skill's file.
-    async fn measured(&self, offered: &dyn OfferedSkills, at: usize, skill: &SiteSkill) -> Result<FileDigest, Refusal> {
+    async fn measured(
+        &self,
+        offered: &dyn OfferedSkills,
+        at: usize,
+        skill: &SiteSkill,
+    ) -> Result<FileDigest, NotOffered> {
         if let Some(known) = self.known(&skill.digest) {
             return Ok(known);
         }
@@ -204,13 +209,13 @@ impl Site {
     }
 
     /// A skill's file. It is made on a thread that may take long.
-    async fn packed(&self, held: HeldFiles, name: &str) -> Result<Vec<u8>, Refusal> {
+    async fn packed(&self, held: HeldFiles, name: &str) -> Result<Vec<u8>, NotOffered> {
         let _one = self.packing.acquire().await;
         let HeldFiles { files, share } = held;
         let packed = tokio::task::spawn_blocking(move || file(&files)).await;
         drop(share);
         let packed = packed.map_err(|error| error.to_string()).and_then(|packed| packed);
-        packed.map_err(|error| Refusal::Failed(format!("skill {name}: {error}")))
+        packed.map_err(|error| NotOffered::Failed(format!("skill {name}: {error}")))
     }
 }
 
@@ -314,7 +319,7 @@ fn typed(headers: &mut HeaderMap, media_type: &'static str) {
 
 /// Why there is no file.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum NotOffered {
     /// Nothing is offered there.
     NotFound,
     /// The method is neither GET nor HEAD.
@@ -325,7 +330,7 @@ pub(crate) enum Refusal {
     Denied(StatusCode, String, Option<u64>),
 }
 
-impl Refusal {
+impl NotOffered {
     /// The answer; `path` is that of the request.
     pub(crate) fn response(&self, path: &str) -> Response<Bytes> {
         let (status, kind, message) = match self {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use knack_egress::{Guard, Refusal};
+use knack_egress::{AddressRefusal, Guard};
 use knack_trust::Roots;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Url};
@@ -81,13 +81,13 @@ fn redirects(guard: Guard) -> Policy {
 }
 
 /// The refusal of the guard that an error is, of an address or of a redirect.
-pub(super) fn refused_by_guard(error: &reqwest::Error) -> Option<Refusal> {
+pub(super) fn refused_by_guard(error: &reqwest::Error) -> Option<AddressRefusal> {
     let mut cause: Option<&dyn std::error::Error> = Some(error);
     while let Some(inner) = cause {
         if inner.is::<NoPublicAddress>() {
-            return Some(Refusal::NotPublic);
+            return Some(AddressRefusal::NotPublic);
         }
-        if let Some(refusal) = inner.downcast_ref::<Refusal>() {
+        if let Some(refusal) = inner.downcast_ref::<AddressRefusal>() {
             return Some(*refusal);
         }
         cause = inner.source();
@@ -105,9 +105,9 @@ mod tests {
         for (url, expected) in [
             ("https://registry.internal:5050/v2/", Ok(())),
             ("https://registry.internal/jwt/auth", Ok(())),
-            ("https://registry.internal:8443/", Err(Refusal::OtherPort)),
-            ("http://registry.internal/", Err(Refusal::OtherPort)),
-            ("https://other.internal/", Err(Refusal::NotPublic)),
+            ("https://registry.internal:8443/", Err(AddressRefusal::OtherPort)),
+            ("http://registry.internal/", Err(AddressRefusal::OtherPort)),
+            ("https://other.internal/", Err(AddressRefusal::NotPublic)),
             ("https://registry.example.org:5050/v2/", Ok(())),
         ] {
             assert_eq!(guard.check(&Url::parse(url).unwrap()), expected, "{url}");

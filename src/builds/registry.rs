@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_egress::{Guard, Refusal};
+use knack_egress::{AddressRefusal, Guard};
 use knack_trust::{CertificateRefusal, Roots, read_answer};
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE,
@@ -480,9 +480,9 @@ impl ImageRegistry {
 
     /// The error of an address that the guard refuses. It is one text for the registry and what it names, so that it shows no address
     /// of an inside network.
-    fn denied(&self, refusal: Refusal) -> RegistryError {
+    fn denied(&self, refusal: AddressRefusal) -> RegistryError {
         let what = match refusal {
-            Refusal::OtherPort => "a host that the chart names with another port",
+            AddressRefusal::OtherPort => "a host that the chart names with another port",
             _ => "an address that is not public",
         };
         self.error(&format!(

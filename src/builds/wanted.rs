@@ -8,8 +8,8 @@ use knack_skill::model::SkillRef;
 use kube::ResourceExt as _;
 
 use crate::selection::{
-    Audience, EnvironmentRequest, Reason, Revision, Scope, Selected, asked, counted, is_chosen, newest_version, select,
-    version_matches,
+    Audience, EnvironmentRequest, RejectionReason, Revision, Scope, Selected, asked, counted, is_chosen,
+    newest_version, select, version_matches,
 };
 
 /// Skills of one namespace whose content may be read for an environment. Whoever spoils the content of one skill can spoil that of all of
@@ -124,7 +124,7 @@ fn is_wanted(item: &Selected<'_>) -> bool {
     };
     matches!(
         refused.reason,
-        Reason::VersionNotMatched | Reason::PackagesBuilding | Reason::PackagesFailed
+        RejectionReason::VersionNotMatched | RejectionReason::PackagesBuilding | RejectionReason::PackagesFailed
     )
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use knack_vocabulary::{CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 
-use super::reason::Reason;
+use super::reason::ConditionReason;
 use crate::condition_value::{ConditionStatus, ConditionValue};
 use crate::shortened::cut;
 
@@ -28,12 +28,12 @@ pub(super) enum VerdictState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verdict {
     pub(super) state: VerdictState,
-    pub(super) reason: Reason,
+    pub(super) reason: ConditionReason,
     pub(super) message: String,
 }
 
 impl Verdict {
-    pub(super) fn new(state: VerdictState, reason: Reason, message: impl Into<String>) -> Self {
+    pub(super) fn new(state: VerdictState, reason: ConditionReason, message: impl Into<String>) -> Self {
         Self {
             state,
             reason,
@@ -46,7 +46,7 @@ impl Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Acceptance {
     pub(super) accepted: bool,
-    pub(super) reason: Reason,
+    pub(super) reason: ConditionReason,
     pub(super) message: String,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn conditions(
     };
     // Whole seconds, as Kubernetes writes them.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let make = |kind: &str, status: ConditionStatus, reason: Reason, message: &str| {
+    let make = |kind: &str, status: ConditionStatus, reason: ConditionReason, message: &str| {
         let same = |condition: &&Condition| condition.type_ == kind && status.is_of(condition);
         let value = ConditionValue::new(status, reason.as_str(), cut(message, MESSAGE_MAX));
         value.into_condition(kind, Some(generation), before.iter().find(same), now)
@@ -92,7 +92,7 @@ pub(super) fn conditions(
 
 /// Whether a condition of this type says a reason of this generation. Not its message: that of a call that failed has ports and numbers,
 /// which differ with each attempt, and every write of a status begins another one.
-pub(super) fn says(conditions: &[Condition], kind: &str, reason: Reason, generation: Option<i64>) -> bool {
+pub(super) fn says(conditions: &[Condition], kind: &str, reason: ConditionReason, generation: Option<i64>) -> bool {
     let mut found = conditions.iter().filter(|condition| condition.type_ == kind);
     found.any(|condition| condition.reason == reason.as_str() && condition.observed_generation == generation)
 }
@@ -139,7 +139,13 @@ mod tests {
             (VerdictState::Retrying, "False", "InProgress"),
             (VerdictState::Stalled, "False", "Failed"),
         ] {
-            let made = conditions(&[], 3, &Verdict::new(state, Reason::Delivered, "m"), None, at(1));
+            let made = conditions(
+                &[],
+                3,
+                &Verdict::new(state, ConditionReason::Delivered, "m"),
+                None,
+                at(1),
+            );
             assert_eq!(kstatus(&made), expected);
             assert_eq!(made[0].status, ready);
             assert!(made.iter().all(|c| c.observed_generation == Some(3)));
@@ -155,21 +161,21 @@ mod tests {
         let first = conditions(
             &[],
             1,
-            &Verdict::new(VerdictState::Stalled, Reason::InvalidSkill, "a"),
+            &Verdict::new(VerdictState::Stalled, ConditionReason::InvalidSkill, "a"),
             None,
             at(10),
         );
         let second = conditions(
             &first,
             2,
-            &Verdict::new(VerdictState::Stalled, Reason::TooLarge, "b"),
+            &Verdict::new(VerdictState::Stalled, ConditionReason::TooLarge, "b"),
             None,
             at(20),
         );
         let third = conditions(
             &second,
             3,
-            &Verdict::new(VerdictState::Ready, Reason::Delivered, "c"),
+            &Verdict::new(VerdictState::Ready, ConditionReason::Delivered, "c"),
             None,
             at(30),
         );

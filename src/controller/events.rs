@@ -33,7 +33,7 @@ mod tests {
     use kube::runtime::events::Reporter;
     use tokio::time::Instant;
 
-    use super::super::reason::Reason;
+    use super::super::reason::ConditionReason;
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -49,7 +49,7 @@ mod tests {
             ..ObjectReference::default()
         };
         let begun = Instant::now();
-        let verdict = Verdict::new(VerdictState::Ready, Reason::Delivered, "m");
+        let verdict = Verdict::new(VerdictState::Ready, ConditionReason::Delivered, "m");
         publish(&recorder, &object, &verdict).await;
         assert_eq!(begun.elapsed().as_secs(), CALL_TIMEOUT.as_secs());
     }

@@ -8,7 +8,7 @@ use crate::sources::Cause;
 
 /// Reason of a condition of a Skill or a SkillRuntime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Reason {
+pub(super) enum ConditionReason {
     /// Content is valid and in its ConfigMaps.
     Delivered,
     /// The runtime can serve.
@@ -69,8 +69,8 @@ pub(super) enum Reason {
 /// whether the runtime is suspended: what it selects serves again when that ends.
 pub(super) fn verdict_word(runtime: &SkillRuntime, item: &Selected<'_>) -> (bool, &'static str) {
     match &item.accepted {
-        Ok(_) if runtime.spec.is_suspended() => (false, Reason::RuntimeSuspended.as_str()),
-        Ok(None) => (true, Reason::Accepted.as_str()),
+        Ok(_) if runtime.spec.is_suspended() => (false, ConditionReason::RuntimeSuspended.as_str()),
+        Ok(None) => (true, ConditionReason::Accepted.as_str()),
         Ok(Some(reservation)) => (true, reservation.reason.as_str()),
         Err(rejection) => (false, rejection.reason.as_str()),
     }
@@ -92,7 +92,7 @@ pub(super) fn verdict_parts<'a>(runtime: &SkillRuntime, item: &Selected<'a>) -> 
     (accepted, word, served_instead(runtime, item))
 }
 
-impl Reason {
+impl ConditionReason {
     /// The word.
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl Reason {
     }
 }
 
-impl From<Cause> for Reason {
+impl From<Cause> for ConditionReason {
     fn from(cause: Cause) -> Self {
         match cause {
             Cause::NotFound => Self::SourceNotFound,

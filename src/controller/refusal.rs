@@ -4,7 +4,7 @@ use kube::core::Status;
 
 use super::conditions::{Verdict, VerdictState};
 use super::error::ControllerError;
-use super::reason::Reason;
+use super::reason::ConditionReason;
 use super::settings::REPORTED_FAILURES;
 use crate::api_call::CallError;
 
@@ -25,19 +25,27 @@ pub(super) fn verdict(error: &ControllerError) -> Option<Verdict> {
     let status = error.answer()?;
     if is_terminating(status) {
         let text = format!("the namespace is being deleted, so nothing can be created in it ({what})");
-        return Some(Verdict::new(VerdictState::Retrying, Reason::NamespaceTerminating, text));
+        return Some(Verdict::new(
+            VerdictState::Retrying,
+            ConditionReason::NamespaceTerminating,
+            text,
+        ));
     }
     if let Some(webhook) = unreachable_webhook(status) {
         // Without the cause that the API server names: it has addresses and ports, which differ with each attempt.
         let text = format!(
             "{what}: the API server refuses, since it cannot call the admission webhook {webhook}; restore the webhook, or exempt Knack's objects from it"
         );
-        return Some(Verdict::new(VerdictState::Retrying, Reason::RefusedByApiServer, text));
+        return Some(Verdict::new(
+            VerdictState::Retrying,
+            ConditionReason::RefusedByApiServer,
+            text,
+        ));
     }
     // 400 and 422 are what webhooks and policies answer besides 403; 413 is an object that the server finds too large.
     matches!(status.code, 400 | 403 | 413 | 422).then(|| {
         let text = format!("{what}: the API server refuses: {}", status.message);
-        Verdict::new(VerdictState::Retrying, Reason::RefusedByApiServer, text)
+        Verdict::new(VerdictState::Retrying, ConditionReason::RefusedByApiServer, text)
     })
 }
 
@@ -62,7 +70,7 @@ pub(super) fn repeated(error: &ControllerError, failures: u32) -> Option<Verdict
         // 429: it is busy. With all other statuses it has served the call.
         call.code().is_none_or(|code| code >= 500 || code == 429).then(|| {
             let text = format!("{error}; the controller retries");
-            Verdict::new(VerdictState::Retrying, Reason::ApiServerUnavailable, text)
+            Verdict::new(VerdictState::Retrying, ConditionReason::ApiServerUnavailable, text)
         })
     })
 }
@@ -118,24 +126,30 @@ mod tests {
         let right = "configmaps is forbidden: User \"system:serviceaccount:k:c\" cannot create resource \"configmaps\" in API group \"\" in the namespace \"n\"";
         let gone = "configmaps \"a-1\" is forbidden: unable to create new content in namespace n because it is being terminated";
         for (code, message, cause, reason, rights) in [
-            (403, quota, "", Some(Reason::RefusedByApiServer), false),
-            (422, policy, "", Some(Reason::RefusedByApiServer), false),
+            (403, quota, "", Some(ConditionReason::RefusedByApiServer), false),
+            (422, policy, "", Some(ConditionReason::RefusedByApiServer), false),
             (
                 400,
                 "admission webhook \"w\" denied the request: no",
                 "",
-                Some(Reason::RefusedByApiServer),
+                Some(ConditionReason::RefusedByApiServer),
                 false,
             ),
-            (403, right, "", Some(Reason::RefusedByApiServer), true),
-            (403, gone, CAUSE_TERMINATING, Some(Reason::NamespaceTerminating), false),
+            (403, right, "", Some(ConditionReason::RefusedByApiServer), true),
+            (
+                403,
+                gone,
+                CAUSE_TERMINATING,
+                Some(ConditionReason::NamespaceTerminating),
+                false,
+            ),
             (409, "already exists", "", None, false),
             (500, "etcdserver: request timed out", "", None, false),
             (
                 403,
                 "failed calling webhook",
                 "",
-                Some(Reason::RefusedByApiServer),
+                Some(ConditionReason::RefusedByApiServer),
                 false,
             ),
         ] {
@@ -145,7 +159,7 @@ mod tests {
             assert_eq!(is_for_want_of_rights(&error), rights, "{message}");
             if let Some(verdict) = verdict {
                 assert_eq!(verdict.state, VerdictState::Retrying);
-                assert!(reason == Some(Reason::NamespaceTerminating) || verdict.message.contains(message));
+                assert!(reason == Some(ConditionReason::NamespaceTerminating) || verdict.message.contains(message));
             }
         }
     }
@@ -160,9 +174,14 @@ mod tests {
         let is_of = |error: &ControllerError, failures| repeated(error, failures).map(|verdict| verdict.reason);
         for (what, error, failures, expected) in [
             ("twice", &timeout, 1, None),
-            ("the third time", &timeout, 2, Some(Reason::ApiServerUnavailable)),
-            ("the storage", &storage, 2, Some(Reason::ApiServerUnavailable)),
-            ("a refusal", &refused, 2, Some(Reason::RefusedByApiServer)),
+            (
+                "the third time",
+                &timeout,
+                2,
+                Some(ConditionReason::ApiServerUnavailable),
+            ),
+            ("the storage", &storage, 2, Some(ConditionReason::ApiServerUnavailable)),
+            ("a refusal", &refused, 2, Some(ConditionReason::RefusedByApiServer)),
             ("a conflict", &error(409, "conflict", ""), 9, None),
             (
                 "a task of the process",
@@ -192,7 +211,7 @@ mod tests {
         assert_eq!(verdict, reported(4_712));
         assert_eq!(
             (verdict.state, verdict.reason),
-            (VerdictState::Retrying, Reason::RefusedByApiServer)
+            (VerdictState::Retrying, ConditionReason::RefusedByApiServer)
         );
         assert!(
             verdict.message.starts_with("create ConfigMap n/a-1: ")

@@ -13,7 +13,7 @@ use super::conditions::{Verdict, VerdictState, conditions};
 use super::context::Context;
 use super::error::ControllerError;
 use super::events;
-use super::reason::Reason;
+use super::reason::ConditionReason;
 use super::reconciled::{ReconcileOutcome, Reconciled};
 use super::skill::requested_at;
 use crate::status_write::Target;
@@ -55,7 +55,7 @@ where
     };
     let verdict = Verdict::new(
         VerdictState::Stalled,
-        Reason::InvalidObject,
+        ConditionReason::InvalidObject,
         format!(
             "the object does not match its definition: {trouble}; replace it (kubectl replace), or delete it and apply it again"
         ),

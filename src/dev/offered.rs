@@ -18,7 +18,7 @@ use knack_skill::model::Skill;
 use knack_skill::names;
 
 use crate::cli::terminal;
-use crate::installer_index::{FOLDER, HeldFiles, OfferedSkills, Refusal, Site, SiteSkill};
+use crate::installer_index::{FOLDER, HeldFiles, NotOffered, OfferedSkills, Site, SiteSkill};
 
 /// Offers the skills of a snapshot to installers.
 #[derive(Debug, Default)]
@@ -80,8 +80,8 @@ impl OfferedSkills for SnapshotSkills {
         &self.shown
     }
 
-    fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>> {
-        let skill = self.skills.get(at).ok_or(Refusal::NotFound);
+    fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, NotOffered>> {
+        let skill = self.skills.get(at).ok_or(NotOffered::NotFound);
         let held = skill.map(|skill| HeldFiles {
             files: skill.files.clone(),
             share: None,

@@ -19,7 +19,7 @@ use kube::ResourceExt as _;
 use super::identity::reference;
 use super::summaries::Summary;
 use crate::condition_value::ConditionStatus;
-use crate::selection::{Audience, Reason, Rejection, Scope, Selected, select};
+use crate::selection::{Audience, Rejection, RejectionReason, Scope, Selected, select};
 
 /// A complete state of a catalog.
 #[derive(Debug, Clone, PartialEq)]
@@ -190,8 +190,8 @@ const WHY_MAX: usize = 600;
 fn why_unserved(skill: &Skill, rejection: &Rejection) -> Option<String> {
     let reason = rejection.reason;
     let mut why = match reason {
-        Reason::NotAllowedBySkill => return None,
-        Reason::NotReady => {
+        RejectionReason::NotAllowedBySkill => return None,
+        RejectionReason::NotReady => {
             let conditions = skill.status.iter().flat_map(|status| &status.conditions);
             let ready = conditions.into_iter().find(|found| found.type_ == CONDITION_READY);
             match ready {
@@ -514,32 +514,32 @@ mod tests {
             serde_json::json!({"type": "Ready", "status": "False", "reason": reason, "message": message,
                 "lastTransitionTime": "2026-01-01T00:00:00Z"})
         };
-        let reported = |reason: Reason, message: &str, ready| {
+        let reported = |reason: RejectionReason, message: &str, ready| {
             let message = message.to_owned();
             why_unserved(&skill(ready), &Rejection { reason, message })
         };
         let none = serde_json::Value::Null;
         assert_eq!(
-            reported(Reason::NotAllowedBySkill, "m", none.clone()),
+            reported(RejectionReason::NotAllowedBySkill, "m", none.clone()),
             None,
             "as one that is not there"
         );
         for (reason, message, ready, expected) in [
             (
-                Reason::Suspended,
+                RejectionReason::Suspended,
                 "spec.suspend is true",
                 none.clone(),
                 "Suspended: spec.suspend is true",
             ),
-            (Reason::NotReady, "m", none, "NotReady: it has no content yet"),
+            (RejectionReason::NotReady, "m", none, "NotReady: it has no content yet"),
             (
-                Reason::NotReady,
+                RejectionReason::NotReady,
                 "m",
                 ready("InvalidSkill", "SKILL.md:3: no YAML"),
                 "InvalidSkill: SKILL.md:3: no YAML",
             ),
             (
-                Reason::NotReady,
+                RejectionReason::NotReady,
                 "m",
                 ready("SourceUnavailable", "archive.corp.example: refused"),
                 "SourceUnavailable: see the condition Ready of the Skill",
@@ -547,7 +547,12 @@ mod tests {
         ] {
             assert_eq!(reported(reason, message, ready).as_deref(), Some(expected));
         }
-        let long = reported(Reason::NotReady, "m", ready("InvalidSkill", &"ä".repeat(WHY_MAX))).unwrap();
+        let long = reported(
+            RejectionReason::NotReady,
+            "m",
+            ready("InvalidSkill", &"ä".repeat(WHY_MAX)),
+        )
+        .unwrap();
         assert!(long.len() < WHY_MAX + 4 && long.ends_with('…'), "{long}");
     }
 

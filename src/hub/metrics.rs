@@ -23,10 +23,12 @@ const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 const NO_PLACE: [&str; 2] = ["queue_full", "queue_timeout"];
 
 /// Labels of a refusal.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Refusal {
-    route: &'static str,
-    code: &'static str,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RefusalLabels {
+    /// The route that refuses.
+    pub route: &'static str,
+    /// The code of its answer.
+    pub code: &'static str,
 }
 
 /// Labels of an execution.
@@ -46,7 +48,7 @@ struct RuntimeLabels {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
-    refusals: Family<Refusal, Counter>,
+    refusals: Family<RefusalLabels, Counter>,
     executions: Family<Execution, Counter>,
     duration: Histogram,
     warm: Family<RuntimeLabels, Gauge>,
@@ -183,8 +185,8 @@ impl Metrics {
 
 impl Metrics {
     /// Counts a refusal.
-    pub fn refused(&self, route: &'static str, code: &'static str) {
-        self.refusals.get_or_create(&Refusal { route, code }).inc();
+    pub fn refused(&self, labels: RefusalLabels) {
+        self.refusals.get_or_create(&labels).inc();
     }
 
     /// Counts an execution that ended here.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use jiff::SignedDuration;
 use knack_gateway::files::user_files::{
-    Bounds, FileOwner, LocalFiles, Op, Refusal, Reply, StoreUsage, answered, read_asked,
+    Bounds, FileOwner, FilesRefusal, LocalFiles, Op, Reply, StoreUsage, answered, read_asked,
 };
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_serving::sources::Pace;
@@ -120,7 +120,7 @@ impl ClusterFiles {
         }
         // This refusal alone is the registry's fault, and counts as such (KnackRegistryFails).
         let status = match outcome {
-            Err(Refusal::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
+            Err(FilesRefusal::Failed) => StatusCode::INTERNAL_SERVER_ERROR,
             _ => StatusCode::OK,
         };
         let body = answered(outcome);
@@ -138,7 +138,7 @@ impl ClusterFiles {
         mut op: Op,
         content: Bytes,
         mut permit: SharePermit,
-    ) -> Result<(Result<Reply, Refusal>, (SharePermit, MemoryShare)), Refusal> {
+    ) -> Result<(Result<Reply, FilesRefusal>, (SharePermit, MemoryShare)), FilesRefusal> {
         let (until, mut reads) = (Instant::now() + PATIENCE, 0);
         if op.reads() {
             let work = move |kept: &LocalFiles, permit| (kept.reads(&owner, &op), op, permit);
@@ -149,7 +149,7 @@ impl ClusterFiles {
         // As much again for the copy of it that is sent.
         let patience = until.saturating_duration_since(Instant::now());
         let share = self.reading.take(reads.saturating_mul(2), patience).await;
-        let held = (permit, share.map_err(|_| Refusal::Busy)?);
+        let held = (permit, share.map_err(|_| FilesRefusal::Busy)?);
         let work = move |kept: &LocalFiles, held| (kept.execute(&owner, op, &content), held);
         self.on_thread(until, held, work).await
     }
@@ -161,9 +161,11 @@ impl ClusterFiles {
         until: Instant,
         held: H,
         work: impl FnOnce(&LocalFiles, H) -> T + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, FilesRefusal> {
         let thread = tokio::time::timeout_at(until, Arc::clone(&self.threads).acquire_owned()).await;
-        let thread = thread.map_err(|_| Refusal::Busy)?.map_err(|_| Refusal::Failed)?;
+        let thread = thread
+            .map_err(|_| FilesRefusal::Busy)?
+            .map_err(|_| FilesRefusal::Failed)?;
         let kept = Arc::clone(&self.kept);
         let done = tokio::task::spawn_blocking(move || {
             let done = work(&kept, held);
@@ -171,7 +173,7 @@ impl ClusterFiles {
             done
         });
         // It panicked, or the process ends.
-        done.await.map_err(|_| Refusal::Failed)
+        done.await.map_err(|_| FilesRefusal::Failed)
     }
 }
 
@@ -181,11 +183,11 @@ fn account_key(namespace: &str, service_account: &str) -> [u8; 32] {
 }
 
 /// The word of a refusal in metrics; `None`: it is the client's affair alone.
-const fn counted(refusal: &Refusal) -> Option<&'static str> {
+const fn counted(refusal: &FilesRefusal) -> Option<&'static str> {
     match refusal {
-        Refusal::Full(_) => Some("full"),
-        Refusal::Failed => Some("disk"),
-        Refusal::Busy => Some("busy"),
+        FilesRefusal::Full(_) => Some("full"),
+        FilesRefusal::Failed => Some("disk"),
+        FilesRefusal::Busy => Some("busy"),
         _ => None,
     }
 }

@@ -10,7 +10,7 @@ use knack_skill::names;
 
 use super::caller_store::CallerStore;
 use super::refusal::status_of;
-use crate::installer_index::{HeldFiles, OfferedSkills, Refusal, SiteSkill};
+use crate::installer_index::{HeldFiles, NotOffered, OfferedSkills, SiteSkill};
 
 /// Seconds after which to ask again for what the store cannot read at this moment.
 const RETRY_AFTER_SECONDS: u64 = 2;
@@ -25,7 +25,7 @@ pub(super) struct OfferedInNamespace<'s> {
 
 impl<'s> OfferedInNamespace<'s> {
     /// Lists them; errors: the caller may not list Skills there.
-    pub(super) async fn of(store: &'s CallerStore, owner: &'s Owner) -> Result<Self, Refusal> {
+    pub(super) async fn of(store: &'s CallerStore, owner: &'s Owner) -> Result<Self, NotOffered> {
         let page = Page {
             after: None,
             limit: ENTRIES_MAX,
@@ -58,9 +58,9 @@ impl OfferedSkills for OfferedInNamespace<'_> {
         &self.shown
     }
 
-    fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>> {
+    fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, NotOffered>> {
         async move {
-            let (entry, version) = self.served.get(at).ok_or(Refusal::NotFound)?;
+            let (entry, version) = self.served.get(at).ok_or(NotOffered::NotFound)?;
             let taken = self.store.taken(self.owner, &entry.id, version.number).await;
             held(taken)
         }
@@ -68,16 +68,18 @@ impl OfferedSkills for OfferedInNamespace<'_> {
     }
 
     // A list shows of a skill what no right to read it is needed for: so does the index, which has a digest beside it.
-    fn files_to_measure(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, Refusal>> {
+    fn files_to_measure(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, NotOffered>> {
         async move {
-            let (entry, version) = self.served.get(at).ok_or(Refusal::NotFound)?;
+            let (entry, version) = self.served.get(at).ok_or(NotOffered::NotFound)?;
             held(self.store.taken_of_listed(self.owner, entry, version.number).await)
         }
         .boxed()
     }
 }
 
-fn held(taken: Result<(knack_registry::Files, knack_memory::MemoryShare), StoreError>) -> Result<HeldFiles, Refusal> {
+fn held(
+    taken: Result<(knack_registry::Files, knack_memory::MemoryShare), StoreError>,
+) -> Result<HeldFiles, NotOffered> {
     let (files, share) = taken.map_err(refused)?;
     Ok(HeldFiles {
         files,
@@ -86,17 +88,17 @@ fn held(taken: Result<(knack_registry::Files, knack_memory::MemoryShare), StoreE
 }
 
 /// A refusal of the registry's own.
-pub(super) fn of_problem(refusal: &HubRefusal) -> Refusal {
-    Refusal::Denied(status_of(refusal), refusal.message.clone(), refusal.retry_after_seconds)
+pub(super) fn of_problem(refusal: &HubRefusal) -> NotOffered {
+    NotOffered::Denied(status_of(refusal), refusal.message.clone(), refusal.retry_after_seconds)
 }
 
-fn refused(error: StoreError) -> Refusal {
+fn refused(error: StoreError) -> NotOffered {
     match error {
-        StoreError::NotFound => Refusal::NotFound,
-        StoreError::Forbidden(why) => Refusal::Denied(StatusCode::FORBIDDEN, why, None),
+        StoreError::NotFound => NotOffered::NotFound,
+        StoreError::Forbidden(why) => NotOffered::Denied(StatusCode::FORBIDDEN, why, None),
         StoreError::Unavailable(why) => {
-            Refusal::Denied(StatusCode::SERVICE_UNAVAILABLE, why, Some(RETRY_AFTER_SECONDS))
+            NotOffered::Denied(StatusCode::SERVICE_UNAVAILABLE, why, Some(RETRY_AFTER_SECONDS))
         }
-        other => Refusal::Failed(other.to_string()),
+        other => NotOffered::Failed(other.to_string()),
     }
 }

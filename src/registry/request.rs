@@ -22,7 +22,7 @@ use super::offered::{OfferedInNamespace, of_problem};
 use super::refusal::{denied, too_many};
 use super::state::RegistryState;
 use crate::hub::auth::ServiceAccountCaller;
-use crate::installer_index::{FOLDER, Refusal};
+use crate::installer_index::{FOLDER, NotOffered};
 
 /// Changes by the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. Each is several writes to etcd.
 pub(super) const CHANGES: Pace = Pace {
@@ -104,7 +104,7 @@ async fn offer_to(
     caller: ServiceAccountCaller,
     named: Option<String>,
     parts: &Parts,
-) -> Result<Response<Bytes>, Refusal> {
+) -> Result<Response<Bytes>, NotOffered> {
     let of_problem = |refusal: HubRefusal| of_problem(&refusal);
     demand_ready(state).map_err(of_problem)?;
     let before = named

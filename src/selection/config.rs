@@ -4,7 +4,7 @@ use knack_api::Skill;
 use knack_api::skill_runtime::SkillPin;
 use knack_skill::config::{ConfigParam, plain_secrets, problems, undeclared};
 
-use super::types::{Reason, Rejection};
+use super::types::{Rejection, RejectionReason};
 
 /// What status says about a skill of whose tools some are neither offered nor run here, or whose pin gives values for
 /// nothing.
@@ -29,20 +29,20 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejec
                  spec.skillSelector.skills[].config of the runtime",
                 lacking.join("; ")
             );
-            (Reason::ToolsNotConfigured, text)
+            (RejectionReason::ToolsNotConfigured, text)
         }),
         (!unknown.is_empty()).then(|| {
             let text = format!(
                 "no tool declares the configuration {unknown}, so it has no effect; correct spec.skillSelector.skills[].config"
             );
-            (Reason::ConfigUnknown, text)
+            (RejectionReason::ConfigUnknown, text)
         }),
         (!plain.is_empty()).then(|| {
             let text = format!(
                 "the configuration {plain} is a secret, and everybody who may read the runtime reads it; use \
                  valueFrom.secretKeyRef in spec.skillSelector.skills[].config"
             );
-            (Reason::ConfigPlain, text)
+            (RejectionReason::ConfigPlain, text)
         }),
     ];
     Rejection::of_notes(notes)
@@ -53,7 +53,7 @@ mod tests {
     use serde_json::json;
 
     use crate::selection::tests::{runtime, scope, skill};
-    use crate::selection::{Audience, NamespaceLabels, Reason, select};
+    use crate::selection::{Audience, NamespaceLabels, RejectionReason, select};
 
     #[test]
     fn tools_without_fitting_values_and_values_without_a_tool_are_reported_by_name() {
@@ -69,7 +69,7 @@ mod tests {
         for (config, expected) in [
             (
                 json!([]),
-                Some((Reason::ToolsNotConfigured, "build: maxCost has no value;")),
+                Some((RejectionReason::ToolsNotConfigured, "build: maxCost has no value;")),
             ),
             (json!([{"name": "maxCost", "value": "5"}]), None),
             (json!([{"name": "build.maxCost", "value": "5"}]), None),
@@ -77,13 +77,16 @@ mod tests {
             (
                 json!([{"name": "maxCost", "value": "99"}, {"name": "quality", "value": "best"}]),
                 Some((
-                    Reason::ToolsNotConfigured,
+                    RejectionReason::ToolsNotConfigured,
                     "build: maxCost must be at most 50, quality must be one of draft, high;",
                 )),
             ),
             (
                 json!([{"name": "maxCost", "value": "5"}, {"name": "look.maxCost", "value": "5"}]),
-                Some((Reason::ConfigUnknown, "declares the configuration look.maxCost,")),
+                Some((
+                    RejectionReason::ConfigUnknown,
+                    "declares the configuration look.maxCost,",
+                )),
             ),
             (
                 json!([{"name": "maxCost", "value": "5"}, {"name": "key", "valueFrom": secret}]),
@@ -91,15 +94,18 @@ mod tests {
             ),
             (
                 json!([{"name": "maxCost", "value": "5"}, {"name": "build.key", "value": "top-secret"}]),
-                Some((Reason::ConfigPlain, "the configuration build.key is a secret,")),
+                Some((RejectionReason::ConfigPlain, "the configuration build.key is a secret,")),
             ),
             (
                 json!([{"name": "key", "value": "top-secret"}]),
-                Some((Reason::ToolsNotConfigured, "the configuration key is a secret,")),
+                Some((
+                    RejectionReason::ToolsNotConfigured,
+                    "the configuration key is a secret,",
+                )),
             ),
             (
                 json!([{"name": "cost", "value": "5"}]),
-                Some((Reason::ToolsNotConfigured, "declares the configuration cost,")),
+                Some((RejectionReason::ToolsNotConfigured, "declares the configuration cost,")),
             ),
         ] {
             let mut skill = skill("blue", "web", json!({}), json!({}));

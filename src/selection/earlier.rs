@@ -7,7 +7,7 @@ use knack_api::{Skill, SkillRuntime, SkillStatus};
 use knack_skill::semver::Version;
 
 use super::packages::{Revision, refusal};
-use super::types::{Reason, Rejection, Scope, Selected};
+use super::types::{Rejection, RejectionReason, Scope, Selected};
 use super::version::{newest_version, version_matches};
 
 /// What a revision that is not the newest one is to a runtime. The greatest over all runtimes counts.
@@ -80,14 +80,14 @@ pub(super) fn reservation(
         && earlier.upload_version.is_some()
     {
         let default = match (refused, newest_version(skill)) {
-            (Some(refused), _) if refused.reason != Reason::VersionNotMatched => {
+            (Some(refused), _) if refused.reason != RejectionReason::VersionNotMatched => {
                 format!("the default version is not served: {}", refused.message)
             }
             (_, Some(default)) => format!("the default version is {default}"),
             (_, None) => "the default version has no number".to_owned(),
         };
         return Rejection {
-            reason: Reason::KeptVersion,
+            reason: RejectionReason::KeptVersion,
             message: format!(
                 "version {version} (revision {revision}) is served here: the registry keeps it, and it is the highest one in service \
                  that the pin takes ({wanted}); {default}"
@@ -96,7 +96,7 @@ pub(super) fn reservation(
     }
     let why = refused.map(|refused| refused.message.as_str()).unwrap_or_default();
     Rejection {
-        reason: Reason::EarlierRevision,
+        reason: RejectionReason::EarlierRevision,
         message: format!("revision {revision} stays in service here; the newest revision is not served: {why}"),
     }
 }
@@ -124,7 +124,7 @@ pub fn earlier_state(
         return EarlierState::Useless;
     }
     match refusal(runtime, Revision::earlier(item.skill, earlier), scope) {
-        Some(rejection) if rejection.reason != Reason::PackagesBuilding => EarlierState::Useless,
+        Some(rejection) if rejection.reason != RejectionReason::PackagesBuilding => EarlierState::Useless,
         _ => EarlierState::Possible,
     }
 }

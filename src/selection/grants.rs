@@ -8,7 +8,7 @@ use knack_skill::tool_env::is_operational;
 use kube::ResourceExt as _;
 
 use super::JUDGE;
-use super::types::{Reason, Rejection};
+use super::types::{Rejection, RejectionReason};
 
 /// What status says about a skill of whose tools some run without a value that they ask for, or which is granted a value for nothing.
 pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejection> {
@@ -54,14 +54,14 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
                  tool_env or env of the skill",
                 lacking.join("; ")
             );
-            (Reason::EnvNotGranted, text)
+            (RejectionReason::EnvNotGranted, text)
         }),
         (!unused.is_empty()).then(|| {
             let text = format!(
                 "no declared tool that may get values asks for {}, so the grant has no effect; correct spec.env of the runtime, or tool_env or env of the skill",
                 unused.join(", ")
             );
-            (Reason::EnvNotAsked, text)
+            (RejectionReason::EnvNotAsked, text)
         }),
     ];
     Rejection::of_notes(notes)
@@ -73,7 +73,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::selection::tests::{runtime, scope, skill};
-    use crate::selection::{Audience, JUDGE, NamespaceLabels, Reason, select};
+    use crate::selection::{Audience, JUDGE, NamespaceLabels, RejectionReason, select};
 
     /// A skill with a status as a version wrote it.
     fn judged(version: &str, tools: Value) -> Skill {
@@ -89,7 +89,7 @@ mod tests {
         let grant =
             json!({"name": "A", "skills": ["weather"], "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}});
         let runtime = runtime("blue", json!({"env": [grant]}));
-        for (version, expected) in [("0.0.1", None), (JUDGE, Some(Reason::EnvNotAsked))] {
+        for (version, expected) in [("0.0.1", None), (JUDGE, Some(RejectionReason::EnvNotAsked))] {
             let (skill, none) = (judged(version, json!([{"name": "t"}])), NamespaceLabels::new());
             let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
             let note = selected[0].accepted.as_ref().unwrap();
@@ -107,16 +107,22 @@ mod tests {
             (json!(all()), None),
             (
                 json!([]),
-                Some((Reason::EnvNotGranted, "ask for: rain: REGION, TOKEN; sun: TOKEN; grant")),
+                Some((
+                    RejectionReason::EnvNotGranted,
+                    "ask for: rain: REGION, TOKEN; sun: TOKEN; grant",
+                )),
             ),
             (
                 json!([grant("TOKEN", &["red/weather", "other"]), grant("REGION", &["weather"])]),
-                Some((Reason::EnvNotGranted, "ask for: rain: TOKEN; sun: TOKEN; grant")),
+                Some((
+                    RejectionReason::EnvNotGranted,
+                    "ask for: rain: TOKEN; sun: TOKEN; grant",
+                )),
             ),
             (
                 json!([all()[0], all()[1], grant("TOKN", &["weather"])]),
                 Some((
-                    Reason::EnvNotAsked,
+                    RejectionReason::EnvNotAsked,
                     "no declared tool that may get values asks for TOKN, so",
                 )),
             ),
@@ -125,7 +131,7 @@ mod tests {
             (
                 json!([all()[1], grant("TOKN", &["weather"])]),
                 Some((
-                    Reason::EnvNotGranted,
+                    RejectionReason::EnvNotGranted,
                     "no declared tool that may get values asks for TOKN, so",
                 )),
             ),

@@ -4,7 +4,7 @@ use knack_api::Skill;
 use knack_api::skill_runtime::SkillPin;
 use knack_skill::model::ActivationMode;
 
-use super::types::{Reason, Rejection};
+use super::types::{Rejection, RejectionReason};
 
 /// What status says about a template that is served with these inputs in this mode. A request that names or loads a skill can give inputs;
 /// modes that put the body into requests by themselves have those of the pin only.
@@ -17,7 +17,7 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>, mode: Activatio
     });
     if let Some(unknown) = unknown.filter(|names| !names.is_empty()) {
         return Some(Rejection {
-            reason: Reason::InputsUnknown,
+            reason: RejectionReason::InputsUnknown,
             message: format!(
                 "the pin sets inputs that the skill does not declare: {unknown}; they have no effect; correct spec.skillSelector.skills[].inputs"
             ),
@@ -36,7 +36,7 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>, mode: Activatio
         .map(|input| input.name.as_str())
         .collect();
     (!missing.is_empty()).then(|| Rejection {
-        reason: Reason::InputsMissing,
+        reason: RejectionReason::InputsMissing,
         message: format!(
             "required inputs have no value in mode {}: {}; the model is asked for them and gets the instructions only then; give values in \
              spec.skillSelector.skills[].inputs of the runtime, or serve the skill as Listed or OnRequest",

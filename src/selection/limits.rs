@@ -5,7 +5,7 @@ use knack_api::shared::Resources;
 use knack_api::skill::SkillSandbox;
 use knack_api::{Quantity, SkillRuntime};
 
-use super::types::{Reason, Rejection, Scope};
+use super::types::{Rejection, RejectionReason, Scope};
 use crate::jobs::PodResources;
 
 /// What a skill asks for in its spec and the runtime does not allow, if anything. What the frontmatter asks for is
@@ -24,7 +24,7 @@ fn timeout(runtime: &RuntimeSandbox, asked: &SkillSandbox) -> Option<Rejection> 
     let (_, ceiling) = runtime.time_limits();
     let seconds = asked.timeout_seconds.filter(|seconds| *seconds > ceiling)?;
     Some(Rejection {
-        reason: Reason::TimeoutOverCeiling,
+        reason: RejectionReason::TimeoutOverCeiling,
         message: format!(
             "spec.sandbox.timeoutSeconds {seconds} exceeds the runtime's maxTimeoutSeconds {ceiling}; lower it or raise the limit"
         ),
@@ -45,7 +45,7 @@ pub fn resources_allowed(runtime: &RuntimeSandbox, asked: &Resources) -> Result<
             None => "a resource that the runtime does not offer".to_owned(),
         };
         return Err(Rejection {
-            reason: Reason::ResourcesOverCeiling,
+            reason: RejectionReason::ResourcesOverCeiling,
             message: format!(
                 "spec.sandbox.resources: {name} {wanted} is {over}; lower it or raise spec.sandbox.maxResources of the runtime"
             ),
@@ -79,7 +79,7 @@ fn image_named<'a>(runtime: &'a SkillRuntime, name: &str, scope: &Scope<'_>) -> 
             format!("it has {}", names.join(", "))
         };
         return Err(Rejection {
-            reason: Reason::ImageUnknown,
+            reason: RejectionReason::ImageUnknown,
             message: format!(
                 "spec.sandbox.imageName {name}: the runtime has no image of that name in spec.sandbox.images ({known}); add it there or correct the name"
             ),
@@ -87,7 +87,7 @@ fn image_named<'a>(runtime: &'a SkillRuntime, name: &str, scope: &Scope<'_>) -> 
     };
     if !scope.is_pinned(image) {
         return Err(Rejection {
-            reason: Reason::ImageNotPinned,
+            reason: RejectionReason::ImageNotPinned,
             message: format!(
                 "spec.sandbox.images of the runtime: {name} ({image}) has no digest; write {}@sha256:<digest>",
                 repository(image)
@@ -107,7 +107,7 @@ fn image_allowed(runtime: &SkillRuntime, image: &str, scope: &Scope<'_>) -> Resu
     let repository = repository(image);
     if !sandbox.allowed_images.iter().any(|allowed| allowed == repository) {
         return Err(Rejection {
-            reason: Reason::ImageNotAllowed,
+            reason: RejectionReason::ImageNotAllowed,
             message: format!(
                 "image {image}: {repository} is not in spec.sandbox.allowedImages of the runtime; add it there or use the runtime's image"
             ),
@@ -115,7 +115,7 @@ fn image_allowed(runtime: &SkillRuntime, image: &str, scope: &Scope<'_>) -> Resu
     }
     if !scope.is_pinned(image) {
         return Err(Rejection {
-            reason: Reason::ImageNotPinned,
+            reason: RejectionReason::ImageNotPinned,
             message: format!("image {image} has no digest; write {repository}@sha256:<digest>"),
         });
     }

@@ -36,5 +36,5 @@ pub use earlier::{EarlierState, candidates, earlier_state, in_artifact, is_chose
 pub use limits::{asked_image, over_ceiling, resources_allowed};
 pub use packages::{EnvironmentRequest, PackagesVerdict, Revision, asked, counted, environment, packages, rules};
 pub use select::{created, ids_of, is_shared, namespaces_reached, pin_of, reaches, select, wanted_version};
-pub use types::{Audience, NamespaceLabels, Reason, Rejection, Scope, Selected};
+pub use types::{Audience, NamespaceLabels, Rejection, RejectionReason, Scope, Selected};
 pub use version::{chosen_versions, newest_version, version_matches, version_refusal};

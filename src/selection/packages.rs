@@ -10,7 +10,7 @@ use knack_packages::rules::{Allowed, BrokenRule, RuleViolation, Versions};
 use knack_packages::{EnvironmentStatus, Requirement, Rules, Source, State};
 
 use super::declared::packages_status;
-use super::types::{Reason, Rejection, Scope};
+use super::types::{Rejection, RejectionReason, Scope};
 
 /// A revision of a skill, as far as its packages go.
 #[derive(Debug, Clone, Copy)]
@@ -247,9 +247,9 @@ pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Sc
     }
     if let Some(broken) = broken(runtime, revision, declared, scope) {
         let reason = match broken.rule {
-            BrokenRule::Allowed => Reason::PackagesNotAllowed,
-            BrokenRule::Lock => Reason::LockRequired,
-            BrokenRule::Constraint => Reason::PackagesConflict,
+            BrokenRule::Allowed => RejectionReason::PackagesNotAllowed,
+            BrokenRule::Lock => RejectionReason::LockRequired,
+            BrokenRule::Constraint => RejectionReason::PackagesConflict,
         };
         return Some(Rejection {
             reason,
@@ -259,9 +259,9 @@ pub(super) fn refusal(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Sc
     let verdict =
         packages(runtime, revision, scope).filter(|verdict| verdict.is_built && verdict.state != State::Ready)?;
     let reason = if verdict.state.is_pending() {
-        Reason::PackagesBuilding
+        RejectionReason::PackagesBuilding
     } else {
-        Reason::PackagesFailed
+        RejectionReason::PackagesFailed
     };
     Some(Rejection {
         reason,
@@ -286,7 +286,7 @@ pub(super) fn reservation(runtime: &SkillRuntime, revision: Revision<'_>, scope:
         && image(runtime, revision).is_some_and(|image| Some(image) != scope.default_image);
     let runs = if is_unknown { "may run without" } else { "runs without" };
     Some(Rejection {
-        reason: Reason::PackagesMissing,
+        reason: RejectionReason::PackagesMissing,
         message: format!("its code {runs} {without}: {}", verdict.message),
     })
 }

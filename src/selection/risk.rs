@@ -3,7 +3,7 @@
 use knack_api::{Skill, SkillRuntime};
 use knack_skill::risk::Risk;
 
-use super::types::{Reason, Rejection};
+use super::types::{Rejection, RejectionReason};
 
 /// What status says about a skill of whose tools some are neither offered nor run at this runtime.
 pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejection> {
@@ -15,7 +15,7 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
     });
     let above: Vec<String> = above.collect();
     (!above.is_empty()).then(|| Rejection {
-        reason: Reason::ToolsAboveMaxRisk,
+        reason: RejectionReason::ToolsAboveMaxRisk,
         message: format!(
             "the runtime runs tools up to {} (spec.maxRisk), and neither offers nor runs {}; raise it, or declare another risk",
             max_risk.as_str(),
@@ -29,7 +29,7 @@ mod tests {
     use serde_json::json;
 
     use crate::selection::tests::{runtime, scope, skill};
-    use crate::selection::{Audience, NamespaceLabels, Reason, select};
+    use crate::selection::{Audience, NamespaceLabels, RejectionReason, select};
 
     #[test]
     fn tools_above_the_limit_of_risk_are_reported_by_name_and_the_skill_is_served() {
@@ -52,7 +52,7 @@ mod tests {
             let Some((note, names)) = note.as_ref().zip(expected) else {
                 continue;
             };
-            assert!(note.reason == Reason::ToolsAboveMaxRisk && note.reason.is_reservation());
+            assert!(note.reason == RejectionReason::ToolsAboveMaxRisk && note.reason.is_reservation());
             let expected = format!("neither offers nor runs {names};");
             assert!(note.message.contains(&expected), "{}", note.message);
         }

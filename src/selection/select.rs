@@ -16,7 +16,7 @@ use super::grants;
 use super::limits;
 use super::packages::{self, Revision};
 use super::risk;
-use super::types::{Audience, Reason, Rejection, Scope, Selected};
+use super::types::{Audience, Rejection, RejectionReason, Scope, Selected};
 use super::version::{is_uploaded, newest_version, version_refusal};
 
 /// The skills that a runtime selects, seen by a caller, sorted by namespace and name.
@@ -167,7 +167,7 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
         (refused, Some(earlier)) => Ok(Some(earlier::reservation(skill, pin, earlier, refused.as_ref()))),
         (Some(rejection), None) => Err(none_kept(skill, rejection)),
         (None, None) if mode < asked && pin.is_none_or(|pin| pin.mode.is_none()) => Ok(Some(Rejection {
-            reason: Reason::ServedAtCap,
+            reason: RejectionReason::ServedAtCap,
             message: format!(
                 "requests activation {}, is served as {}: the runtime's maxActivation; raise it or pin the skill",
                 asked.as_str(),
@@ -191,7 +191,7 @@ fn judge<'a>(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &'a Skill, pin: O
 
 /// A refusal, which says of an uploaded skill without the required version that the choice was among all of its versions.
 fn none_kept(skill: &Skill, mut refused: Rejection) -> Rejection {
-    if refused.reason == Reason::VersionNotMatched && is_uploaded(skill) {
+    if refused.reason == RejectionReason::VersionNotMatched && is_uploaded(skill) {
         refused.message.push_str(
             ", or upload a version that matches: no other one that the registry keeps does, or it is not delivered",
         );
@@ -213,7 +213,7 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill, pin: Option
     not_allowed(runtime, scope, skill)
         .or_else(|| {
             skill.spec.is_suspended().then(|| Rejection {
-                reason: Reason::Suspended,
+                reason: RejectionReason::Suspended,
                 message: "spec.suspend is true".to_owned(),
             })
         })
@@ -222,7 +222,7 @@ fn refusal(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill, pin: Option
         .or_else(|| {
             let served = skill.status.as_ref().is_some_and(|status| status.artifact.is_some());
             (!served).then(|| Rejection {
-                reason: Reason::NotReady,
+                reason: RejectionReason::NotReady,
                 message: "no valid content yet; see condition Ready of the skill".to_owned(),
             })
         })
@@ -245,7 +245,7 @@ fn not_allowed(runtime: &SkillRuntime, scope: &Scope<'_>, skill: &Skill) -> Opti
         }
     };
     (!allowed).then(|| Rejection {
-        reason: Reason::NotAllowedBySkill,
+        reason: RejectionReason::NotAllowedBySkill,
         message: format!(
             "spec.allowedRuntimes of the skill does not allow runtimes of namespace {own}; its owner can set namespaces.from to All or to a Selector"
         ),
@@ -300,7 +300,7 @@ fn note_shared_names(runtime: &SkillRuntime, scope: &Scope<'_>, audience: Audien
                 && matches!(item.accepted, Ok(None))
             {
                 item.accepted = Ok(Some(Rejection {
-                    reason: Reason::NameShared,
+                    reason: RejectionReason::NameShared,
                     message: message.clone(),
                 }));
             }
@@ -386,7 +386,7 @@ fn note_shared_ids(runtime: &SkillRuntime, scope: &Scope<'_>, audience: Audience
         });
         if let Some(why) = why {
             item.accepted = Ok(Some(Rejection {
-                reason: Reason::IdShared,
+                reason: RejectionReason::IdShared,
                 message: format!(
                     "{why}; remove the id from spec.ids or metadata.skill_id of all skills but one, or name this one by its name"
                 ),

@@ -335,7 +335,7 @@ fn an_unknown_name_of_an_image_is_reported_with_those_that_there_are() {
         );
         let selected = select(&runtime, &scope(&none), Audience::All, std::slice::from_ref(&skill));
         let refused = selected[0].accepted.as_ref().unwrap_err();
-        assert_eq!(refused.reason, Reason::ImageUnknown);
+        assert_eq!(refused.reason, RejectionReason::ImageUnknown);
         let message = &refused.message;
         assert!(
             message.contains("imageName offic:") && message.contains(said),

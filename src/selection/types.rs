@@ -76,15 +76,15 @@ pub struct Selected<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// The class of the reason.
-    pub reason: Reason,
+    pub reason: RejectionReason,
     /// What is wrong, with which field, and what to do.
     pub message: String,
 }
 
 impl Rejection {
     /// One of several notes: the first one gives the reason, and the message has all of them. `None`: there is no note.
-    pub(super) fn of_notes(notes: impl IntoIterator<Item = Option<(Reason, String)>>) -> Option<Self> {
-        let (reasons, texts): (Vec<Reason>, Vec<String>) = notes.into_iter().flatten().unzip();
+    pub(super) fn of_notes(notes: impl IntoIterator<Item = Option<(RejectionReason, String)>>) -> Option<Self> {
+        let (reasons, texts): (Vec<RejectionReason>, Vec<String>) = notes.into_iter().flatten().unzip();
         Some(Self {
             reason: *reasons.first()?,
             message: texts.join("; "),
@@ -94,7 +94,7 @@ impl Rejection {
 
 /// Why a skill is not served, or not as it asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum RejectionReason {
     /// The skill's `allowedRuntimes` does not allow this runtime.
     NotAllowedBySkill,
     /// The skill is suspended.
@@ -153,7 +153,7 @@ pub enum Reason {
     EnvNotAsked,
 }
 
-impl Reason {
+impl RejectionReason {
     /// Whether the newest revision is the reason, and not the skill: an earlier one may be served meanwhile.
     pub fn is_of_revision(self) -> bool {
         matches!(

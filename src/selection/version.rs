@@ -7,7 +7,7 @@ use knack_api::skill_status::STATUS_CHOSEN_MAX;
 use knack_skill::semver::{choose, satisfies};
 use knack_vocabulary::LABEL_UPLOAD_OF;
 
-use super::types::{Reason, Rejection};
+use super::types::{Rejection, RejectionReason};
 
 /// Whether a revision of this version is one that a pin takes; without a requirement each is.
 pub fn version_matches(pin: Option<&SkillPin>, version: Option<&str>) -> bool {
@@ -28,7 +28,7 @@ pub fn version_refusal(pin: Option<&SkillPin>, version: Option<&str>) -> Option<
         None => "it has no version (spec.version, or metadata.version of its SKILL.md)".to_owned(),
     };
     Some(Rejection {
-        reason: Reason::VersionNotMatched,
+        reason: RejectionReason::VersionNotMatched,
         message: format!(
             "{found}, and the pin requires {wanted}; change spec.skillSelector.skills[].version of the runtime to serve it"
         ),

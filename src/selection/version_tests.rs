@@ -280,13 +280,18 @@ fn a_kept_version_is_served_where_the_default_one_is_not_ready() {
     let limited = json!({"skillSelector": pinned("^1")["skillSelector"], "sandbox": {"images": []}});
     for (what, spec, sandbox, expected) in [
         ("a pin takes one", pinned("^1"), json!({}), Ok("two")),
-        ("a pin takes none", pinned("^2"), json!({}), Err(Reason::NotReady)),
-        ("without a pin", json!({}), json!({}), Err(Reason::NotReady)),
+        (
+            "a pin takes none",
+            pinned("^2"),
+            json!({}),
+            Err(RejectionReason::NotReady),
+        ),
+        ("without a pin", json!({}), json!({}), Err(RejectionReason::NotReady)),
         (
             "what the skill asks for is refused all the same",
             limited,
             json!({"sandbox": {"imageName": "office"}}),
-            Err(Reason::ImageUnknown),
+            Err(RejectionReason::ImageUnknown),
         ),
     ] {
         let mut skill = skill("blue", "word", json!({}), sandbox);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use knack_egress::{Guard, Network, Refusal};
+use knack_egress::{AddressRefusal, Guard, Network};
 use knack_memory::{MemoryBudget, MemoryParts, MemoryShare};
 use knack_trust::{AnswerError, CertificateRefusal, Roots, read_answer};
 use reqwest::Url;
@@ -180,10 +180,10 @@ impl Fetcher {
     /// The checks that need only the URL.
     fn check(&self, url: &Url) -> Result<(), SourceError> {
         self.guard.check(url).map_err(|refusal| match refusal {
-            Refusal::NotPublic => denied(&shown(url)),
-            Refusal::OtherPort => SourceError::new(Cause::AddressDenied, format!("{} {refusal}", shown(url))),
-            Refusal::Scheme => invalid(format!("{}: {refusal}", url.scheme())),
-            Refusal::NoHost | Refusal::Credentials => invalid(refusal.to_string()),
+            AddressRefusal::NotPublic => denied(&shown(url)),
+            AddressRefusal::OtherPort => SourceError::new(Cause::AddressDenied, format!("{} {refusal}", shown(url))),
+            AddressRefusal::Scheme => invalid(format!("{}: {refusal}", url.scheme())),
+            AddressRefusal::NoHost | AddressRefusal::Credentials => invalid(refusal.to_string()),
         })
     }
 }
@@ -228,7 +228,7 @@ fn invalid(message: impl Into<String>) -> SourceError {
 
 /// The same text for every denied address, so that answers reveal nothing about a network.
 fn denied(host: &str) -> SourceError {
-    SourceError::new(Cause::AddressDenied, format!("{host} {}", Refusal::NotPublic))
+    SourceError::new(Cause::AddressDenied, format!("{host} {}", AddressRefusal::NotPublic))
 }
 
 /// Host and port of a URL; paths and queries may hold secrets.

@@ -11,7 +11,7 @@ use crate::network::is_public;
 
 /// Why a URL is not connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AddressRefusal {
     /// Another scheme than `http` and `https`.
     #[error("only https:// and http:// URLs can be fetched")]
     Scheme,
@@ -89,24 +89,24 @@ impl Guard {
 
     /// Judges a URL by its text. A name of an inside network is refused before it is looked up, so that answers do not
     /// show which of them exist; where a network is allowed, such names have addresses there, which [`Self::admits`] judges.
-    pub fn check(&self, url: &Url) -> Result<(), Refusal> {
+    pub fn check(&self, url: &Url) -> Result<(), AddressRefusal> {
         if !matches!(url.scheme(), "https" | "http") {
-            return Err(Refusal::Scheme);
+            return Err(AddressRefusal::Scheme);
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(Refusal::Credentials);
+            return Err(AddressRefusal::Credentials);
         }
-        let name = url.host_str().ok_or(Refusal::NoHost)?;
+        let name = url.host_str().ok_or(AddressRefusal::NoHost)?;
         // Before the address is known: [`Self::admits`] judges it without the port.
         if self.names(name) && !self.names_port(name, url.port_or_known_default()) {
-            return Err(Refusal::OtherPort);
+            return Err(AddressRefusal::OtherPort);
         }
         // Every way to write an IPv4 address is one form by now.
         let public = match host::address(name) {
             Some(address) => self.admits(name, address) && (!is_mapped(address) || self.allows(name, address)),
             None => !is_cloud_metadata(name) && (!self.allowed.is_empty() || self.names(name) || !is_inside_name(name)),
         };
-        if public { Ok(()) } else { Err(Refusal::NotPublic) }
+        if public { Ok(()) } else { Err(AddressRefusal::NotPublic) }
     }
 
     /// Whether an address of a host may be connected to, at a port that [`Self::check`] lets through. Metadata services of clouds are not, whatever is allowed.
@@ -132,47 +132,67 @@ mod tests {
         for (url, by_stock, by_company) in [
             ("https://example.com/a.zip", Ok(()), Ok(())),
             ("http://8.8.8.8/", Ok(()), Ok(())),
-            ("http://10.1.2.3/a.zip", Err(Refusal::NotPublic), Ok(())),
-            ("http://mirror.corp.internal/a.zip", Err(Refusal::NotPublic), Ok(())),
-            ("http://192.168.1.1/", Err(Refusal::NotPublic), Err(Refusal::NotPublic)),
+            ("http://10.1.2.3/a.zip", Err(AddressRefusal::NotPublic), Ok(())),
+            (
+                "http://mirror.corp.internal/a.zip",
+                Err(AddressRefusal::NotPublic),
+                Ok(()),
+            ),
+            (
+                "http://192.168.1.1/",
+                Err(AddressRefusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
+            ),
             (
                 "http://169.254.169.254/",
-                Err(Refusal::NotPublic),
-                Err(Refusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
             ),
             (
                 "http://metadata.google.internal/",
-                Err(Refusal::NotPublic),
-                Err(Refusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
             ),
             (
                 "http://168.63.129.16/",
-                Err(Refusal::NotPublic),
-                Err(Refusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
             ),
-            ("http://0x7f.1/", Err(Refusal::NotPublic), Err(Refusal::NotPublic)),
+            (
+                "http://0x7f.1/",
+                Err(AddressRefusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
+            ),
             (
                 "http://[::ffff:8.8.8.8]/",
-                Err(Refusal::NotPublic),
-                Err(Refusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
             ),
             (
                 "http://[::ffff:0a01:0203]/",
-                Err(Refusal::NotPublic),
-                Err(Refusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
+                Err(AddressRefusal::NotPublic),
             ),
             (
                 "https://me:key@example.com/",
-                Err(Refusal::Credentials),
-                Err(Refusal::Credentials),
+                Err(AddressRefusal::Credentials),
+                Err(AddressRefusal::Credentials),
             ),
             (
                 "https://me@example.com/",
-                Err(Refusal::Credentials),
-                Err(Refusal::Credentials),
+                Err(AddressRefusal::Credentials),
+                Err(AddressRefusal::Credentials),
             ),
-            ("ftp://example.com/", Err(Refusal::Scheme), Err(Refusal::Scheme)),
-            ("data:text/plain,a", Err(Refusal::Scheme), Err(Refusal::Scheme)),
+            (
+                "ftp://example.com/",
+                Err(AddressRefusal::Scheme),
+                Err(AddressRefusal::Scheme),
+            ),
+            (
+                "data:text/plain,a",
+                Err(AddressRefusal::Scheme),
+                Err(AddressRefusal::Scheme),
+            ),
         ] {
             let parsed = Url::parse(url).unwrap();
             assert_eq!(stock.check(&parsed), by_stock, "{url}");
@@ -195,21 +215,21 @@ mod tests {
         for (url, expected) in [
             ("http://mirror.tools.svc:8080/other", Ok(())),
             ("https://mirror.tools.svc:8080/", Ok(())),
-            ("http://mirror.tools.svc/", Err(Refusal::OtherPort)),
-            ("http://MIRROR.tools.svc:9/other", Err(Refusal::OtherPort)),
+            ("http://mirror.tools.svc/", Err(AddressRefusal::OtherPort)),
+            ("http://MIRROR.tools.svc:9/other", Err(AddressRefusal::OtherPort)),
             ("http://[fd00::7]:1/", Ok(())),
-            ("http://[fd00::7]/", Err(Refusal::OtherPort)),
-            ("http://[fd00::8]:1/", Err(Refusal::NotPublic)),
+            ("http://[fd00::7]/", Err(AddressRefusal::OtherPort)),
+            ("http://[fd00::8]:1/", Err(AddressRefusal::NotPublic)),
             // A site on the port of http leads to https, and not the other way around.
             ("http://plain.corp.internal/", Ok(())),
             ("https://plain.corp.internal/", Ok(())),
-            ("http://plain.corp.internal:8080/", Err(Refusal::OtherPort)),
+            ("http://plain.corp.internal:8080/", Err(AddressRefusal::OtherPort)),
             ("https://secure.corp.internal/x", Ok(())),
-            ("http://secure.corp.internal/", Err(Refusal::OtherPort)),
-            ("http://hub.tools.svc/", Err(Refusal::NotPublic)),
+            ("http://secure.corp.internal/", Err(AddressRefusal::OtherPort)),
+            ("http://hub.tools.svc/", Err(AddressRefusal::NotPublic)),
             ("http://[::ffff:8.8.8.8]/", Ok(())),
-            ("http://[::ffff:8.8.4.4]/", Err(Refusal::NotPublic)),
-            ("http://metadata/", Err(Refusal::NotPublic)),
+            ("http://[::ffff:8.8.4.4]/", Err(AddressRefusal::NotPublic)),
+            ("http://metadata/", Err(AddressRefusal::NotPublic)),
         ] {
             assert_eq!(guard.check(&Url::parse(url).unwrap()), expected, "{url}");
         }

@@ -8,6 +8,6 @@ mod guard;
 mod host;
 mod network;
 
-pub use guard::{Guard, Refusal};
+pub use guard::{AddressRefusal, Guard};
 pub use host::is_cloud_metadata;
 pub use network::Network;

@@ -16,7 +16,7 @@ use super::received::{Received, with_lists};
 use super::render;
 use super::render::chat::StreamOptions;
 use super::route::{self, GeminiCall};
-use super::rules::{self, Refusal, RuleInput};
+use super::rules::{self, ProviderRefusal, RuleInput};
 use super::script::{Delivery, Fail, FormatName, Step};
 use super::select;
 use super::state::{Inner, MAX_COUNTED_FAILURES};
@@ -31,7 +31,7 @@ pub(super) struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    pub(super) fn count(&self, bytes: &Bytes, headers: Vec<(String, String)>) -> Result<Response, Refusal> {
+    pub(super) fn count(&self, bytes: &Bytes, headers: Vec<(String, String)>) -> Result<Response, ProviderRefusal> {
         let (_, _, received) = self.receive(bytes, headers, true)?;
         let tokens = completion::input_tokens(&received);
         Ok(self.json(&match self.format {
@@ -41,7 +41,11 @@ impl Exchange<'_> {
         }))
     }
 
-    pub(super) async fn complete(&self, bytes: &Bytes, headers: Vec<(String, String)>) -> Result<Response, Refusal> {
+    pub(super) async fn complete(
+        &self,
+        bytes: &Bytes,
+        headers: Vec<(String, String)>,
+    ) -> Result<Response, ProviderRefusal> {
         let (body, whole, received) = self.receive(bytes, headers, false)?;
         let (step, key) =
             select::select(&self.mock.script, &received).map_err(|text| self.script_failure("", &text))?;
@@ -65,7 +69,7 @@ impl Exchange<'_> {
         bytes: &Bytes,
         headers: Vec<(String, String)>,
         counting: bool,
-    ) -> Result<(Value, Value, Received), Refusal> {
+    ) -> Result<(Value, Value, Received), ProviderRefusal> {
         // A gateway marks requests to an upstream on its own machine, as this one.
         let own = |name: &str| name.starts_with("x-knack") && name != "x-knack-hop";
         if let Some((name, _)) = headers.iter().find(|(name, _)| own(name)) {
@@ -155,7 +159,7 @@ impl Exchange<'_> {
     }
 
     /// Answers a request about a stored response: the events of one in the background, or JSON.
-    pub(super) fn stored(&self, method: &str, path: &str) -> Result<Response, Refusal> {
+    pub(super) fn stored(&self, method: &str, path: &str) -> Result<Response, ProviderRefusal> {
         let stored = &self.mock.stored;
         let Some(events) = stored.events(method, path, &self.query)? else {
             return stored.serve(method, path, &self.query).map(|body| self.json(&body));
@@ -196,9 +200,9 @@ impl Exchange<'_> {
                     .message
                     .clone()
                     .unwrap_or_else(|| format!("The script answers {}.", fail.status));
-                let refusal = Refusal {
+                let refusal = ProviderRefusal {
                     status: fail.status,
-                    ..Refusal::invalid(message)
+                    ..ProviderRefusal::invalid(message)
                 };
                 let mut body = route::error_body(self.format, &refusal, &self.request_id());
                 let word = if self.format == FormatName::Gemini {
@@ -228,17 +232,17 @@ impl Exchange<'_> {
     }
 
     /// Records a failure of the script's expectations and makes the 400 of it.
-    fn script_failure(&self, key: &str, text: &str) -> Refusal {
+    fn script_failure(&self, key: &str, text: &str) -> ProviderRefusal {
         let message = if key.is_empty() {
             format!("script: {text}")
         } else {
             format!("script: {key}: {text}")
         };
         self.mock.handle.fail(message.clone());
-        Refusal::invalid(message)
+        ProviderRefusal::invalid(message)
     }
 
-    pub(super) fn refuse(&self, refusal: &Refusal) -> Response {
+    pub(super) fn refuse(&self, refusal: &ProviderRefusal) -> Response {
         let body = route::error_body(self.format, refusal, &self.request_id());
         let mut response = self.json(&body);
         *response.status_mut() = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);

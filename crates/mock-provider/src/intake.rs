@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use serde_json::Value;
 
 use super::route::{self, Route};
-use super::rules::{self, Refusal};
+use super::rules::{self, ProviderRefusal};
 use super::script::FormatName;
 
 /// The dialect of a route; the version header decides where both have the path.
@@ -31,11 +31,11 @@ pub(super) fn header_list(headers: &HeaderMap) -> Vec<(String, String)> {
         .collect()
 }
 
-pub(super) fn refusal_of(format: FormatName, status: u16, message: &str) -> Refusal {
-    Refusal {
+pub(super) fn refusal_of(format: FormatName, status: u16, message: &str) -> ProviderRefusal {
+    ProviderRefusal {
         status,
         kind: route::kind_of(format, status),
-        ..Refusal::invalid(message)
+        ..ProviderRefusal::invalid(message)
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn authorized(
     headers: &[(String, String)],
     query: &str,
     format: FormatName,
-) -> Result<(), Refusal> {
+) -> Result<(), ProviderRefusal> {
     let Some(key) = key else { return Ok(()) };
     let bearer = format!("Bearer {key}");
     let holds = headers.iter().any(|(name, value)| {
@@ -60,22 +60,25 @@ pub(super) fn authorized(
         return Ok(());
     }
     let code = matches!(format, FormatName::Chat | FormatName::Responses).then_some("invalid_api_key");
-    Err(Refusal {
+    Err(ProviderRefusal {
         code,
         ..refusal_of(format, 401, "Incorrect API key provided.")
     })
 }
 
 /// Parses a body: one JSON object whose top-level members occur once.
-pub(super) fn parse(bytes: &[u8]) -> Result<Value, Refusal> {
-    let body: Value = serde_json::from_slice(bytes)
-        .map_err(|error| Refusal::invalid(format!("We could not parse the JSON body of your request: {error}")))?;
+pub(super) fn parse(bytes: &[u8]) -> Result<Value, ProviderRefusal> {
+    let body: Value = serde_json::from_slice(bytes).map_err(|error| {
+        ProviderRefusal::invalid(format!("We could not parse the JSON body of your request: {error}"))
+    })?;
     let Value::Object(members) = &body else {
-        return Err(Refusal::invalid("The JSON body of your request is not an object."));
+        return Err(ProviderRefusal::invalid(
+            "The JSON body of your request is not an object.",
+        ));
     };
     let written = rules::member_count(bytes);
     if written != members.len() {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "The JSON body of your request has the same member twice.",
         ));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::rules::Refusal;
+use super::rules::ProviderRefusal;
 use super::script::FormatName;
 
 /// The operation of a path. Any prefix may precede the named end of a path.
@@ -126,7 +126,7 @@ const fn status_name(status: u16) -> &'static str {
 }
 
 /// The body of a refusal in the format's shape.
-pub(super) fn error_body(format: FormatName, refusal: &Refusal, request_id: &str) -> Value {
+pub(super) fn error_body(format: FormatName, refusal: &ProviderRefusal, request_id: &str) -> Value {
     match format {
         FormatName::Gemini => json!({"error": {
             "code": refusal.status, "message": refusal.message, "status": status_name(refusal.status)
@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn errors_have_the_shape_of_the_format() {
-        let refusal = Refusal {
+        let refusal = ProviderRefusal {
             param: Some("n".into()),
             code: Some("invalid_value"),
-            ..Refusal::invalid("no")
+            ..ProviderRefusal::invalid("no")
         };
         assert_eq!(
             error_body(FormatName::Chat, &refusal, "req_1"),

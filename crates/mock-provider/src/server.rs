@@ -18,7 +18,7 @@ use super::exchange::Exchange;
 use super::intake::{format_of, header_list, refusal_of};
 use super::log::{MockHandle, RecordedRequest};
 use super::route::{self, GeminiCall, Route};
-use super::rules::Refusal;
+use super::rules::ProviderRefusal;
 use super::script::{FormatName, Script};
 use super::state::{Clock, Inner};
 use super::stored::{Completions, ConversationStates};
@@ -139,10 +139,10 @@ async fn answer(State(mock): State<Mock>, request: Request) -> Response {
     };
     let Ok(bytes) = bytes else {
         let message = format!("Request exceeds the maximum size of {MAX_BODY_BYTES} bytes or was cut off");
-        return exchange.refuse(&Refusal {
+        return exchange.refuse(&ProviderRefusal {
             status: 413,
             kind: route::kind_of(exchange.format, 413),
-            ..Refusal::invalid(message)
+            ..ProviderRefusal::invalid(message)
         });
     };
     mock.inner.handle.record(RecordedRequest {

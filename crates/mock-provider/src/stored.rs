@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::rules::Refusal;
+use super::rules::ProviderRefusal;
 
 pub(super) use chat::Completions;
 
@@ -49,7 +49,7 @@ fn own_items(body: &Value) -> Vec<Value> {
 }
 
 /// The items of a request, with those that it names by their ids in the place of references to them. Errors: one is not known.
-fn resolved(states: &HashMap<String, ConversationState>, body: &Value) -> Result<Vec<Value>, Refusal> {
+fn resolved(states: &HashMap<String, ConversationState>, body: &Value) -> Result<Vec<Value>, ProviderRefusal> {
     let items = || states.values().flat_map(|state| &state.items);
     let one = |item: Value| {
         if item["type"] != "item_reference" {
@@ -58,10 +58,10 @@ fn resolved(states: &HashMap<String, ConversationState>, body: &Value) -> Result
         let found = items().find(|kept| kept["id"] == item["id"] && kept["type"] != "item_reference");
         let unknown = || {
             let id = item["id"].as_str().unwrap_or_default();
-            Refusal {
+            ProviderRefusal {
                 status: 404,
                 param: Some("input".to_owned()),
-                ..Refusal::invalid(format!("Item with id '{id}' not found."))
+                ..ProviderRefusal::invalid(format!("Item with id '{id}' not found."))
             }
         };
         found.cloned().ok_or_else(unknown)
@@ -119,16 +119,19 @@ impl ConversationStates {
     /// The request with the items that it goes on from before its own.
     ///
     /// Errors: the response is not known, or an item that is named by its id. A conversation that is not known begins.
-    pub(super) fn whole(&self, body: &Value) -> Result<Value, Refusal> {
+    pub(super) fn whole(&self, body: &Value) -> Result<Value, ProviderRefusal> {
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match (body["previous_response_id"].as_str(), conversation(body)) {
-            (Some(id), _) => states.get(id).map(|state| state.items.clone()).ok_or_else(|| Refusal {
-                ..Refusal::at(
-                    "previous_response_id",
-                    "previous_response_not_found",
-                    format!("Previous response with id '{id}' not found."),
-                )
-            })?,
+            (Some(id), _) => states
+                .get(id)
+                .map(|state| state.items.clone())
+                .ok_or_else(|| ProviderRefusal {
+                    ..ProviderRefusal::at(
+                        "previous_response_id",
+                        "previous_response_not_found",
+                        format!("Previous response with id '{id}' not found."),
+                    )
+                })?,
             (None, Some(id)) => states.get(id).map(|state| state.items.clone()).unwrap_or_default(),
             (None, None) if !body["input"].is_array() => return Ok(body.clone()),
             (None, None) => Vec::new(),
@@ -167,8 +170,8 @@ impl ConversationStates {
     /// encrypt what is in it; here it is the items.
     ///
     /// Errors: not JSON, or the response to go on from is not known.
-    pub(super) fn compact(&self, body: &[u8], number: u64) -> Result<Value, Refusal> {
-        let body = serde_json::from_slice(body).map_err(|error| Refusal::invalid(error.to_string()))?;
+    pub(super) fn compact(&self, body: &[u8], number: u64) -> Result<Value, ProviderRefusal> {
+        let body = serde_json::from_slice(body).map_err(|error| ProviderRefusal::invalid(error.to_string()))?;
         let items = own_items(&self.whole(&body)?);
         let content = Value::from(items.clone()).to_string();
         let compaction = json!({"type": "compaction", "id": format!("cmp_{number}"), "encrypted_content": content});
@@ -189,7 +192,7 @@ impl ConversationStates {
         method: &str,
         path: &str,
         query: &str,
-    ) -> Result<Option<Vec<(String, Value)>>, Refusal> {
+    ) -> Result<Option<Vec<(String, Value)>>, ProviderRefusal> {
         let id = path.rsplit_once("/responses/").map_or("", |(_, id)| id);
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = states
@@ -199,7 +202,7 @@ impl ConversationStates {
             return Ok(None);
         };
         if state.events.is_empty() {
-            return Err(Refusal::invalid(
+            return Err(ProviderRefusal::invalid(
                 "This response cannot be streamed: it was not created with background and stream.",
             ));
         }
@@ -216,13 +219,13 @@ impl ConversationStates {
     }
 
     /// A page of the items of a conversation. Errors: it is not known.
-    pub(super) fn items(&self, path: &str, query: &str) -> Result<Value, Refusal> {
+    pub(super) fn items(&self, path: &str, query: &str) -> Result<Value, ProviderRefusal> {
         let rest = path.rsplit_once("/conversations/").map_or("", |(_, rest)| rest);
         let id = rest.split_once('/').map_or(rest, |(id, _)| id);
         let states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
-        let state = states.get(id).ok_or_else(|| Refusal {
+        let state = states.get(id).ok_or_else(|| ProviderRefusal {
             status: 404,
-            ..Refusal::invalid(format!("Conversation with id '{id}' not found."))
+            ..ProviderRefusal::invalid(format!("Conversation with id '{id}' not found."))
         })?;
         Ok(page(&listed(id, &state.items), query, "desc"))
     }
@@ -230,14 +233,14 @@ impl ConversationStates {
     /// Answers `GET`, `DELETE` and `POST …/cancel` of a stored response.
     ///
     /// Errors: the response is not known, or the call is not one of these.
-    pub(super) fn serve(&self, method: &str, path: &str, query: &str) -> Result<Value, Refusal> {
+    pub(super) fn serve(&self, method: &str, path: &str, query: &str) -> Result<Value, ProviderRefusal> {
         let rest = path.rsplit_once("/responses/").map_or("", |(_, rest)| rest);
         let (id, verb) = rest.split_once('/').unwrap_or((rest, ""));
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = states.get(id) else {
-            return Err(Refusal {
+            return Err(ProviderRefusal {
                 status: 404,
-                ..Refusal::invalid(format!("Response with id '{id}' not found."))
+                ..ProviderRefusal::invalid(format!("Response with id '{id}' not found."))
             });
         };
         match (method, verb) {
@@ -248,14 +251,14 @@ impl ConversationStates {
                 cancelled["status"] = json!("cancelled");
                 Ok(cancelled)
             }
-            ("POST", "cancel") => Err(Refusal::invalid("Cannot cancel a synchronous response.")),
+            ("POST", "cancel") => Err(ProviderRefusal::invalid("Cannot cancel a synchronous response.")),
             ("DELETE", "") => {
                 states.remove(id);
                 Ok(json!({"id": id, "object": "response", "deleted": true}))
             }
-            _ => Err(Refusal {
+            _ => Err(ProviderRefusal {
                 status: 405,
-                ..Refusal::invalid("Method not allowed")
+                ..ProviderRefusal::invalid("Method not allowed")
             }),
         }
     }

@@ -9,7 +9,7 @@ use std::io::{BufRead as _, Write as _};
 
 use knack_runner::fixture::mk_result;
 use knack_runner::protocol::{
-    Bound, Data, Exit, FilePiece, FromRunner, LandlockState, Locks, PROTOCOL, Program, Ready, Refusal, RunResult,
+    Bound, Data, Exit, FilePiece, FromRunner, LandlockState, LineRefusal, Locks, PROTOCOL, Program, Ready, RunResult,
     RunnerLink, Started, ToRunner, WorkBound,
 };
 
@@ -33,7 +33,7 @@ fn main() {
             continue;
         };
         match owned.read(text.as_bytes()) {
-            Err(Refusal::Bind(_)) => say(&owned.encode(&bound())),
+            Err(LineRefusal::Bind(_)) => say(&owned.encode(&bound())),
             Ok(ToRunner::Start(_)) => say(&owned.encode(&ready())),
             Ok(ToRunner::Run(run)) => {
                 let Program::Code { source, .. } = &run.program else {

@@ -6,9 +6,9 @@ use hyper::ext::ReasonPhrase;
 
 /// The reason of an answer by HTTP/1.1, where it is another than the usual one of its status.
 #[derive(Debug, Clone, Default)]
-pub struct Reason(Option<ReasonPhrase>);
+pub struct StatusReason(Option<ReasonPhrase>);
 
-impl Reason {
+impl StatusReason {
     /// The reason of an answer with these extensions.
     pub fn of(extensions: &Extensions) -> Self {
         Self(extensions.get().cloned())

@@ -18,7 +18,7 @@ use super::super::pending_changes::Changed;
 use super::super::reason::{VerdictParts, served_instead, verdict_word};
 use super::summary::{Revision, Summary};
 use crate::object_name::ObjectName;
-use crate::selection::{NamespaceLabels, Reason, Selected, created, ids_of, is_shared};
+use crate::selection::{NamespaceLabels, RejectionReason, Selected, created, ids_of, is_shared};
 
 /// Evaluations that are kept. One of 10,000 skills takes about a megabyte; runtimes that select in all namespaces are
 /// few.
@@ -223,7 +223,14 @@ fn effect(keys: &RandomState, runtime: &SkillRuntime, item: &Selected<'_>) -> u6
     let mut hash = keys.build_hasher();
     let verdict = match &item.accepted {
         // Whether a name or an id is shared follows from the rest.
-        Ok(Some(rejection)) if matches!(rejection.reason, Reason::NameShared | Reason::IdShared) => None,
+        Ok(Some(rejection))
+            if matches!(
+                rejection.reason,
+                RejectionReason::NameShared | RejectionReason::IdShared
+            ) =>
+        {
+            None
+        }
         Ok(reservation) => reservation.as_ref().map(|reservation| (true, reservation)),
         Err(rejection) => Some((false, rejection)),
     };

@@ -11,7 +11,7 @@ use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
 use super::super::desired::{Desired, owner};
 use super::super::error::ControllerError;
-use super::super::reason::Reason;
+use super::super::reason::ConditionReason;
 use super::super::refusal;
 use super::{quota, register, status};
 use crate::fence;
@@ -169,7 +169,7 @@ fn came_between(kind: &str, name: &str) -> ControllerError {
 fn foreign(kind: &str, name: &str, owner: &str) -> Verdict {
     Verdict::new(
         VerdictState::Stalled,
-        Reason::NameConflict,
+        ConditionReason::NameConflict,
         format!("{kind} {name} exists and does not belong to {owner}; Knack does not change it. Delete or rename it"),
     )
 }
@@ -177,7 +177,7 @@ fn foreign(kind: &str, name: &str, owner: &str) -> Verdict {
 fn too_large(namespace: &str, bytes: usize) -> Verdict {
     Verdict::new(
         VerdictState::Stalled,
-        Reason::TooLarge,
+        ConditionReason::TooLarge,
         format!(
             "what the SkillRuntimes of namespace {namespace} allow (images, env, nodes, tolerations) takes {bytes} bytes of the admission register, more than {}: shorten spec.sandbox.allowedImages, spec.sandbox.images or spec.env, or use another namespace",
             register::REGISTER_MAX_BYTES
@@ -188,7 +188,7 @@ fn too_large(namespace: &str, bytes: usize) -> Verdict {
 fn not_authorized(namespace: &str) -> Verdict {
     Verdict::new(
         VerdictState::Stalled,
-        Reason::HubNotAuthorized,
+        ConditionReason::HubNotAuthorized,
         format!(
             "code may not run in namespace {namespace}: it is not one of the installation's runtimeNamespaces. Append it to that list in the values of the chart's release and run helm upgrade; `--set` would replace the list and end the runs in the other namespaces"
         ),

@@ -12,7 +12,7 @@ use knack_vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECON
 use kube::ResourceExt as _;
 
 use super::super::conditions::{Verdict, VerdictState, conditions};
-use super::super::reason::Reason;
+use super::super::reason::ConditionReason;
 use super::summary::Summary;
 use crate::condition_value::is_true;
 use crate::counted::counted;
@@ -31,7 +31,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
     let Some(image) = sandbox.own_image().or(scope.default_image) else {
         return Some(Verdict::new(
             VerdictState::Stalled,
-            Reason::NoSandboxImage,
+            ConditionReason::NoSandboxImage,
             "no image for sandboxes: set spec.sandbox.image (or --sandbox-image of the controller)",
         ));
     };
@@ -43,13 +43,17 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
     if let Some(field) = field {
         return Some(Verdict::new(
             VerdictState::Stalled,
-            Reason::ImageNotPinned,
+            ConditionReason::ImageNotPinned,
             format!("{field} has no digest; write registry/repository@sha256:<digest>"),
         ));
     }
     // The definition refuses most of them.
     let text = rules(runtime.spec.packages.as_ref()?).err()?;
-    Some(Verdict::new(VerdictState::Stalled, Reason::InvalidConstraints, text))
+    Some(Verdict::new(
+        VerdictState::Stalled,
+        ConditionReason::InvalidConstraints,
+        text,
+    ))
 }
 
 /// How a runtime without objection reads. `is_there`: whether a Skill exists, by namespace and name.
@@ -62,7 +66,7 @@ pub(super) fn serving(
     if runtime.spec.is_suspended() {
         return Verdict::new(
             VerdictState::Ready,
-            Reason::Suspended,
+            ConditionReason::Suspended,
             "spec.suspend is true: nothing is injected, executions are refused with 503",
         );
     }
@@ -108,7 +112,7 @@ pub(super) fn serving(
             "; spec.default has no effect on a cluster: gateways name their runtime, and the cluster default is the controller's --default-runtime",
         );
     }
-    Verdict::new(VerdictState::Ready, Reason::Serving, message)
+    Verdict::new(VerdictState::Ready, ConditionReason::Serving, message)
 }
 
 /// The first names of a list, and how many more there are.
@@ -405,9 +409,14 @@ mod tests {
     fn images_must_be_there_and_pinned() {
         let none = NamespaceLabels::new();
         for (sandbox, default_image, tags, expected) in [
-            (json!({}), None, false, Some(Reason::NoSandboxImage)),
+            (json!({}), None, false, Some(ConditionReason::NoSandboxImage)),
             (json!({}), Some("r/a@sha256:00"), false, None),
-            (json!({"image": "r/a:1"}), None, false, Some(Reason::ImageNotPinned)),
+            (
+                json!({"image": "r/a:1"}),
+                None,
+                false,
+                Some(ConditionReason::ImageNotPinned),
+            ),
             (json!({"image": "r/a:1"}), None, true, None),
             (json!({"image": "r/a@sha256:00"}), None, false, None),
             (
@@ -420,13 +429,13 @@ mod tests {
                 json!({"images": [{"name": "a", "image": "r/a@sha256:00"}]}),
                 None,
                 false,
-                Some(Reason::NoSandboxImage),
+                Some(ConditionReason::NoSandboxImage),
             ),
             (
                 json!({"image": "r/a@sha256:00", "images": [{"name": "a", "image": "r/a:1"}]}),
                 None,
                 false,
-                Some(Reason::ImageNotPinned),
+                Some(ConditionReason::ImageNotPinned),
             ),
             (
                 json!({"image": "r/a@sha256:00", "images": [{"name": "a", "image": "r/a:1"}]}),
@@ -451,7 +460,10 @@ mod tests {
     fn a_constraint_that_cannot_be_read_is_an_objection() {
         let none = NamespaceLabels::new();
         let mut runtime = runtime(json!({"image": "r/a@sha256:00"}));
-        for (constraint, expected) in [("mcp<2", None), ("mcp<=two2", Some(Reason::InvalidConstraints))] {
+        for (constraint, expected) in [
+            ("mcp<2", None),
+            ("mcp<=two2", Some(ConditionReason::InvalidConstraints)),
+        ] {
             runtime.spec.packages = serde_json::from_value(json!({"constraints": [constraint]})).unwrap();
             let found = objection(&runtime, &scope(&none, false));
             assert_eq!(found.as_ref().map(|verdict| verdict.reason), expected);
@@ -462,7 +474,7 @@ mod tests {
     /// An API server that fails for a moment ends no code.
     #[test]
     fn a_runtime_that_is_ready_stays_so_while_the_api_server_fails() {
-        let verdict = Verdict::new(VerdictState::Retrying, Reason::ApiServerUnavailable, "why");
+        let verdict = Verdict::new(VerdictState::Retrying, ConditionReason::ApiServerUnavailable, "why");
         let ready = |status: &str| json!({"type": "Ready", "status": status, "reason": "Serving", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
         for (before, observed, expected) in [
             (json!([]), 2, "Ready=False/2 Reconciling=True/2"),

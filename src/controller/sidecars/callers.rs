@@ -65,7 +65,7 @@ impl Callers {
 
 /// Why the hub takes no calls of a sidecar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum CallerRefusal {
     /// The SkillRuntime does not name it, and RBAC does not let it use it.
     NotAllowed,
     /// There is no such SkillRuntime.
@@ -100,18 +100,18 @@ impl<'a> Judge<'a> {
 
     /// Why the hub refuses a ServiceAccount at a SkillRuntime. Only what is certain is a refusal: not one at a SkillRuntime of
     /// a namespace that this controller does not manage, and none that the API server was not asked about yet.
-    pub(super) async fn refuses(&mut self, account: &ServiceAccountName, name: &RuntimeName) -> Option<Refusal> {
+    pub(super) async fn refuses(&mut self, account: &ServiceAccountName, name: &RuntimeName) -> Option<CallerRefusal> {
         let Some(Ok(runtime)) = self.runtimes.get(name).map(|one| &one.0) else {
             let is_seen = self.context.settings.manages(&name.namespace);
             let is_there = self.context.cluster_state.has_runtime(&name.namespace, &name.name);
-            return (is_seen && !is_there).then_some(Refusal::NoRuntime);
+            return (is_seen && !is_there).then_some(CallerRefusal::NoRuntime);
         };
         let namespace = &account.namespace;
         if runtime.names_callers_of(namespace, self.labels.get(namespace)) {
             return None;
         }
         let may = self.may(account, name).await;
-        (!may).then_some(Refusal::NotAllowed)
+        (!may).then_some(CallerRefusal::NotAllowed)
     }
 
     /// Ends a check that has seen all pods: asks again for the oldest answers, if it has not asked too much already.

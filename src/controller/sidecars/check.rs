@@ -11,7 +11,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 
 use super::super::context::Context;
 use super::super::error::ControllerError;
-use super::callers::{Callers, Judge, Refusal};
+use super::callers::{CallerRefusal, Callers, Judge};
 use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, runtime_of};
 use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::workloads::{PodInBrief, stale_image, workload_of};
@@ -167,11 +167,11 @@ impl SidecarCheck<'_> {
         };
         let account = ServiceAccountName::new(namespace, pod.service_account());
         match self.judge.refuses(&account, runtime).await {
-            Some(Refusal::NotAllowed) => {
+            Some(CallerRefusal::NotAllowed) => {
                 let why = format!("ServiceAccount {} may not use SkillRuntime {runtime}", account.name);
                 return Judgement(InjectionState::Refused, why, ALLOW);
             }
-            Some(Refusal::NoRuntime) => {
+            Some(CallerRefusal::NoRuntime) => {
                 let why = format!("SkillRuntime {runtime} does not exist");
                 return Judgement(InjectionState::Refused, why, NAME_ANOTHER);
             }

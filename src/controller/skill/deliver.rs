@@ -10,7 +10,7 @@ use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
 use super::super::desired::Desired;
 use super::super::error::ControllerError;
-use super::super::reason::Reason;
+use super::super::reason::ConditionReason;
 use super::super::refusal;
 use super::judge::ValidatedSkill;
 use super::outline::Outline;
@@ -82,14 +82,14 @@ async fn apply(outline: &Outline, desired: &Desired<'_, ConfigMap>) -> Result<(S
     if is_predecessor(&found.metadata, KIND_SKILL, outline.name(), uid) || found.metadata.deletion_timestamp.is_some() {
         return Err(Undelivered::Verdict(Verdict::new(
             VerdictState::Retrying,
-            Reason::NameConflict,
+            ConditionReason::NameConflict,
             format!("ConfigMap {name} was left by an earlier skill of this name; waiting for garbage collection"),
         )));
     }
     if !is_controlled_by(&found.metadata, uid) {
         return Err(Undelivered::Verdict(Verdict::new(
             VerdictState::Stalled,
-            Reason::NameConflict,
+            ConditionReason::NameConflict,
             format!(
                 "ConfigMap {name} exists and does not belong to this skill; Knack does not change it. Delete or rename it"
             ),

@@ -9,7 +9,7 @@ use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use knack_skill::problem::{Problem, Profile};
 
 use super::super::conditions::{Verdict, VerdictState};
-use super::super::reason::Reason;
+use super::super::reason::ConditionReason;
 use super::outline::Outline;
 use crate::artifact::{self, Artifact, INDEX_MAX_BYTES};
 use crate::counted::counted;
@@ -74,7 +74,11 @@ pub(super) fn judge(outline: Arc<Outline>, files: Files) -> Result<ValidatedSkil
     });
     let Some(skill) = loaded.skill else {
         let errors = loaded.problems.iter().filter(|problem| problem.is_error());
-        return Err(Verdict::new(VerdictState::Stalled, Reason::InvalidSkill, list(errors)));
+        return Err(Verdict::new(
+            VerdictState::Stalled,
+            ConditionReason::InvalidSkill,
+            list(errors),
+        ));
     };
     // The imports of scripts are not read: no Python is parsed here.
     let declared = stated(&skill.files, skill.requirements.as_ref());
@@ -93,7 +97,7 @@ pub(super) fn judge(outline: Arc<Outline>, files: Files) -> Result<ValidatedSkil
             counted(artifact.file_count, "file"),
             artifact.index_bytes
         );
-        return Err(Verdict::new(VerdictState::Stalled, Reason::TooLarge, text));
+        return Err(Verdict::new(VerdictState::Stalled, ConditionReason::TooLarge, text));
     }
     Ok(ValidatedSkill {
         outline,
@@ -171,7 +175,7 @@ mod tests {
             let verdict = with(python, lock).unwrap_err();
             assert_eq!(
                 (verdict.state, verdict.reason),
-                (VerdictState::Stalled, Reason::InvalidSkill)
+                (VerdictState::Stalled, ConditionReason::InvalidSkill)
             );
             for part in [text, "run `knack skill lock`"] {
                 assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
@@ -184,7 +188,7 @@ mod tests {
         let verdict = judged("---\nname: [\n---\nbody").unwrap_err();
         assert_eq!(
             (verdict.state, verdict.reason),
-            (VerdictState::Stalled, Reason::InvalidSkill)
+            (VerdictState::Stalled, ConditionReason::InvalidSkill)
         );
         for part in ["SKILL.md", "not valid YAML", "quotes"] {
             assert!(verdict.message.contains(part), "{part}: {}", verdict.message);
@@ -269,7 +273,7 @@ mod tests {
         let verdict = judged_files(&files).unwrap_err();
         assert_eq!(
             (verdict.state, verdict.reason),
-            (VerdictState::Stalled, Reason::TooLarge)
+            (VerdictState::Stalled, ConditionReason::TooLarge)
         );
         assert!(
             verdict.message.contains("1901 files") && verdict.message.contains("shorter paths"),

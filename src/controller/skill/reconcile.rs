@@ -18,7 +18,7 @@ use super::super::conditions::{Verdict, VerdictState, says, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
-use super::super::reason::Reason;
+use super::super::reason::ConditionReason;
 use super::super::reconciled::{ReconcileOutcome, Reconciled};
 use super::super::refusal;
 use super::super::settings::{RESYNC, RETRY_MAX};
@@ -182,7 +182,7 @@ async fn conclude(context: &Context, read: ReadOutcome, watched: &Skill) -> Resu
         return Ok(Reconciled::new(outcome, Action::requeue(pause)));
     }
     context.memory.retries.succeeded(outline.uid());
-    let is_taken = verdict.reason == Reason::NameConflict;
+    let is_taken = verdict.reason == ConditionReason::NameConflict;
     let pause = if is_taken { RETRY_MAX } else { RESYNC };
     Ok(Reconciled::new(outcome, Action::requeue(pause)))
 }
@@ -207,10 +207,10 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<ReadResult, 
     };
     if watched.spec.is_suspended() {
         let text = "spec.suspend is true: the skill is out of service and its content is not read";
-        return unchanged(Verdict::new(VerdictState::Ready, Reason::Suspended, text));
+        return unchanged(Verdict::new(VerdictState::Ready, ConditionReason::Suspended, text));
     }
     if let Some(message) = settled(context, watched) {
-        return unchanged(Verdict::new(VerdictState::Ready, Reason::Delivered, message));
+        return unchanged(Verdict::new(VerdictState::Ready, ConditionReason::Delivered, message));
     }
     if let Some(verdict) = context.memory.retries.stalled(&watched.metadata) {
         return unchanged(verdict);
@@ -241,7 +241,7 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<ReadResult, 
         Err(verdict) => (verdict, None),
     };
     // Nothing reports that a name is free again, so a conflict is never remembered.
-    let is_lasting = verdict.state == VerdictState::Stalled && verdict.reason != Reason::NameConflict;
+    let is_lasting = verdict.state == VerdictState::Stalled && verdict.reason != ConditionReason::NameConflict;
     if is_lasting && !is_of_config_maps {
         context.memory.retries.remember_stalled(outline.meta(), &verdict);
     }
@@ -303,7 +303,7 @@ fn settled(context: &Context, skill: &Skill) -> Option<String> {
         && status.last_handled_reconcile_at == requested_at(&skill.metadata)
         && status.judged_by.as_deref() == Some(JUDGE)
         && is_true(ready)
-        && ready.reason == Reason::Delivered.as_str();
+        && ready.reason == ConditionReason::Delivered.as_str();
     // A ConfigMap may have changed without the skill; archives are pinned by their digest.
     let source = &skill.spec.source;
     let is_read_again = source.config_map.is_some()
@@ -336,17 +336,16 @@ async fn whole(context: &Context, watched: &Skill) -> Result<Option<Skill>, Cont
 /// Before slow work on a new generation: observed, and what is being done. A generation that has a verdict keeps it meanwhile.
 async fn announce(context: &Context, outline: &Outline, step: &str) -> Result<(), ControllerError> {
     let (before, generation) = (outline.before(), outline.meta().generation);
-    let mut announced = before
-        .conditions
-        .iter()
-        .filter(|condition| condition.type_ == CONDITION_READY && condition.reason == Reason::Progressing.as_str());
+    let mut announced = before.conditions.iter().filter(|condition| {
+        condition.type_ == CONDITION_READY && condition.reason == ConditionReason::Progressing.as_str()
+    });
     let announced = announced.find(|condition| condition.observed_generation == generation);
     if announced.map_or(before.observed_generation == generation, |announced| {
         announced.message == step
     }) {
         return Ok(());
     }
-    let verdict = Verdict::new(VerdictState::Progressing, Reason::Progressing, step);
+    let verdict = Verdict::new(VerdictState::Progressing, ConditionReason::Progressing, step);
     let verdicts = verdicts(context, outline, before);
     let after = status(outline, None, &verdict, &verdicts, Timestamp::now());
     if write(context, outline, &after).await? == StatusWrite::Changed {

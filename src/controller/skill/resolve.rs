@@ -13,7 +13,7 @@ use super::super::conditions::{Verdict, VerdictState};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::memory::Versions;
-use super::super::reason::Reason;
+use super::super::reason::ConditionReason;
 use crate::sources::{
     Cause, Files, SourceError, UploadMaps, archive, below, config_map_files, inline_files, uploaded_files,
 };
@@ -43,7 +43,7 @@ pub(super) fn verdict(error: &SourceError) -> Verdict {
         Cause::NotFound | Cause::Unavailable => VerdictState::Retrying,
         _ => VerdictState::Stalled,
     };
-    Verdict::new(state, Reason::from(error.cause), error.message.clone())
+    Verdict::new(state, ConditionReason::from(error.cause), error.message.clone())
 }
 
 /// The files of a skill's folder.

@@ -15,7 +15,7 @@ use knack_vocabulary::ANNOTATION_REQUESTED_AT;
 use kube::core::ObjectMeta;
 
 use super::super::conditions::{Verdict, VerdictState, conditions};
-use super::super::reason::Reason;
+use super::super::reason::ConditionReason;
 use super::super::settings::DESCRIPTION_MAX;
 use super::deliver::Delivery;
 use super::judge::{JUDGE, ValidatedSkill};
@@ -114,7 +114,7 @@ pub(super) fn delivered(validated: &ValidatedSkill, made: &Delivery) -> Verdict 
             message.push_str("; `knack skill validate` lists all");
         }
     }
-    Verdict::new(VerdictState::Ready, Reason::Delivered, message)
+    Verdict::new(VerdictState::Ready, ConditionReason::Delivered, message)
 }
 
 /// Reports that the Skill's ConfigMaps were replaced by others: an Event, and a text in the condition until the next revision.
@@ -123,7 +123,7 @@ pub(super) fn replaced(names: &[String]) -> Verdict {
         "ConfigMap {} had been changed; the controller deleted it and created it again",
         names.join(", ")
     );
-    Verdict::new(VerdictState::Retrying, Reason::ContentReplaced, text)
+    Verdict::new(VerdictState::Retrying, ConditionReason::ContentReplaced, text)
 }
 
 /// A failure beside a last good revision says that the latter still serves.

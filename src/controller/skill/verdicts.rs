@@ -8,7 +8,7 @@ use kube::ResourceExt as _;
 use super::super::cluster_state::decoded;
 use super::super::conditions::Acceptance;
 use super::super::context::Context;
-use super::super::reason::{Reason, served_instead, verdict_word};
+use super::super::reason::{ConditionReason, served_instead, verdict_word};
 use super::outline::Outline;
 use crate::selection::{
     Audience, EarlierState, Revision, Scope, Selected, earlier_state, environment, newest_version, packages, reaches,
@@ -156,13 +156,13 @@ fn acceptance(accepted_by: usize, first_refusal: Option<String>) -> Acceptance {
     let (accepted, reason, message) = match (accepted_by, first_refusal) {
         (0, None) => (
             false,
-            Reason::NoRuntime,
+            ConditionReason::NoRuntime,
             "no SkillRuntime selects this skill; create one in its namespace, or let the cluster default select it"
                 .to_owned(),
         ),
-        (0, Some(refusal)) => (false, Reason::Rejected, refusal),
-        (1, _) => (true, Reason::Accepted, "served by 1 runtime".to_owned()),
-        (count, _) => (true, Reason::Accepted, format!("served by {count} runtimes")),
+        (0, Some(refusal)) => (false, ConditionReason::Rejected, refusal),
+        (1, _) => (true, ConditionReason::Accepted, "served by 1 runtime".to_owned()),
+        (count, _) => (true, ConditionReason::Accepted, format!("served by {count} runtimes")),
     };
     Acceptance {
         accepted,

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
-use crate::hub::metrics::Metrics;
+use crate::hub::metrics::{Metrics, RefusalLabels};
 use crate::hub::trace::ExecutionTrace;
 use crate::jobs::{Event, OutputStream};
 
@@ -192,7 +192,10 @@ impl RunAnswer {
                 self.trace.refuse(refusal.code.as_str());
                 // A refusal before the head is counted with its status.
                 if matches!(self.stage, Stage::Running) {
-                    self.metrics.refused("executions", refusal.code.as_str());
+                    self.metrics.refused(RefusalLabels {
+                        route: "executions",
+                        code: refusal.code.as_str(),
+                    });
                 }
                 return Err(refusal);
             }

@@ -28,7 +28,7 @@ use super::auth::{Access, Authenticator, GrantedCaller, ServiceAccountCaller};
 use super::body::Bodies;
 use super::catalog_views::CatalogViews;
 use super::executors::Executors;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, RefusalLabels};
 use super::reported_uses::ReportedUses;
 use super::settings::HubSettings;
 use super::shared_values::{KeptSecrets, KeptStore};
@@ -148,8 +148,8 @@ async fn authenticate(State(state): State<Arc<HubState>>, mut request: Request, 
         }
         Err(refusal) => RefusalResponse::new("authenticate", refusal).into_response(),
     };
-    if let Some(refused) = response.extensions_mut().remove::<refusal::RefusalLabels>() {
-        state.metrics.refused(refused.route, refused.code);
+    if let Some(refused) = response.extensions_mut().remove::<RefusalLabels>() {
+        state.metrics.refused(refused);
     }
     response
 }

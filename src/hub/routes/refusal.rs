@@ -5,18 +5,13 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use knack_hub_api::{HEADER_PROTOCOL, HubRefusal, PROTOCOL};
 
+use crate::hub::metrics::RefusalLabels;
+
 /// A refusal of a route.
 #[derive(Debug)]
 pub struct RefusalResponse {
     route: &'static str,
     refusal: HubRefusal,
-}
-
-/// The labels of metrics, carried beside the answer.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RefusalLabels {
-    pub(super) route: &'static str,
-    pub(super) code: &'static str,
 }
 
 impl RefusalResponse {
@@ -29,6 +24,7 @@ impl RefusalResponse {
 impl IntoResponse for RefusalResponse {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.refusal.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        // For metrics, beside the answer.
         let counted = RefusalLabels {
             route: self.route,
             code: self.refusal.code.as_str(),

@@ -123,7 +123,7 @@ pub(super) fn missing_lock(locks: Option<&LockReport>, requires_landlock: bool) 
 
 #[cfg(test)]
 mod tests {
-    use knack_runner::protocol::{Bound, Key, Refusal, RunnerLink};
+    use knack_runner::protocol::{Bound, Key, LineRefusal, RunnerLink};
     use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
     use super::*;
@@ -139,7 +139,10 @@ mod tests {
             let mut link = RunnerLink::new(&key);
             let mut lines = BufReader::new(of_runner).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                assert!(matches!(link.read(line.as_bytes()), Err(Refusal::Bind(_))), "{line}");
+                assert!(
+                    matches!(link.read(line.as_bytes()), Err(LineRefusal::Bind(_))),
+                    "{line}"
+                );
                 let answer = link.line(&FromRunner::Bound(Bound {
                     protocol: PROTOCOL,
                     version: String::new(),

@@ -9,7 +9,7 @@ use knack_wire::CallOutcome;
 use knack_wire::drive::{ContainerFile, GeneratedFile};
 use knack_wire::history::Caller;
 
-use super::user_files::{FilesCaller, MADE_TIMEOUT, Refusal};
+use super::user_files::{FilesCaller, FilesRefusal, MADE_TIMEOUT};
 use crate::files::{FileEntry, write_folder};
 use crate::state::Gateway;
 use crate::telemetry::log::RequestLog;
@@ -83,7 +83,7 @@ async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl 
         loop {
             let used = store.use_container(&who, container).await;
             // The container of an answer is created with its first file. One that was deleted is not created again.
-            if matches!(used, Err(Refusal::Missing(..) | Refusal::Expired(_))) {
+            if matches!(used, Err(FilesRefusal::Missing(..) | FilesRefusal::Expired(_))) {
                 return future::pending().await;
             }
             tokio::time::sleep(USED_EVERY).await;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use http::HeaderMap;
-use knack_serving::reason::Reason;
+use knack_serving::reason::StatusReason;
 use knack_telemetry::genai;
 use knack_wire::drive::{AnswerHead, BodyKind, DriveSummary, EndKind, UpstreamFailure};
 use knack_wire::history::Expansion;
@@ -103,7 +103,7 @@ impl Exchange {
 
     /// The provider's headers of an answer with this status, as they go to the client: those of round 1, or of the error that
     /// is passed on.
-    pub(crate) fn take_headers(&mut self, status: u16) -> (HeaderMap, Reason) {
+    pub(crate) fn take_headers(&mut self, status: u16) -> (HeaderMap, StatusReason) {
         let headers = match status {
             200..300 => &mut self.answer.head_headers,
             _ => &mut self.answer.error_headers,
@@ -358,7 +358,12 @@ impl Exchange {
         };
         let is_typed = headers.contains_key(http::header::CONTENT_TYPE);
         self.call.log.timeline.head(head.status, at);
-        let passed_on = || (forward_response_headers(headers), Reason::of(response.extensions()));
+        let passed_on = || {
+            (
+                forward_response_headers(headers),
+                StatusReason::of(response.extensions()),
+            )
+        };
         if !response.status().is_success() {
             self.answer.error_headers = Some(passed_on());
         } else if self.answer.head_headers.is_none() {

@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
-use knack_serving::reason::Reason;
+use knack_serving::reason::StatusReason;
 use knack_serving::upgrade::Upgraded;
 use knack_wire::Fault;
 use tokio::time::Instant;
@@ -84,7 +84,7 @@ pub(crate) async fn pass(gateway: Arc<Gateway>, api: Api, mut request: Request) 
             passing.log.status = response.status().as_u16();
             let mut answer = Response::new(Body::empty());
             *answer.status_mut() = response.status();
-            Reason::of(response.extensions()).give(&mut answer);
+            StatusReason::of(response.extensions()).give(&mut answer);
             *answer.headers_mut() = forward_response_headers(response.headers());
             set_request_id(answer.headers_mut(), &passing.log.request_id);
             // The body is the provider's own bytes: its Content-Length is correct.

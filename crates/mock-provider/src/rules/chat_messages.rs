@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::chat_tools::MAX_NAME_BYTES;
 use super::values::{first_double, is_given, is_tool_name, items, messages, role};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Longest call id in bytes that every known deployment takes.
 const MAX_CALL_ID_BYTES: usize = 64;
@@ -45,14 +45,14 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn messages_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn messages_list(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match rule_input.body["messages"].as_array() {
-        None => Err(Refusal::at(
+        None => Err(ProviderRefusal::at(
             "messages",
             "missing_required_parameter",
             "Missing required parameter: 'messages'.",
         )),
-        Some(list) if list.is_empty() => Err(Refusal::at(
+        Some(list) if list.is_empty() => Err(ProviderRefusal::at(
             "messages",
             "empty_array",
             "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead.",
@@ -64,11 +64,11 @@ fn messages_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn roles(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn roles(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         let role = &message["role"];
         if !role.as_str().is_some_and(|role| ROLES.contains(&role)) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("messages[{index}].role"),
                 "invalid_value",
                 format!("Invalid value: {role}. Supported values are: {}.", ROLES.join(", ")),
@@ -79,13 +79,17 @@ fn roles(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// A string or a filled list of parts; `null` only for an assistant that says something else.
-fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         let path = format!("messages[{index}].content");
         match &message["content"] {
             Value::String(_) => {}
             Value::Array(parts) if parts.is_empty() => {
-                return Err(Refusal::at(path, "empty_array", "Invalid content: empty array."));
+                return Err(ProviderRefusal::at(
+                    path,
+                    "empty_array",
+                    "Invalid content: empty array.",
+                ));
             }
             Value::Array(parts) => {
                 if let Some(part) = parts.iter().position(|part| !part["type"].is_string()) {
@@ -97,7 +101,7 @@ fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                     .iter()
                     .any(|key| is_given(&message[*key]));
                 if role(message) != "assistant" || !speaks {
-                    return Err(Refusal::at(
+                    return Err(ProviderRefusal::at(
                         path,
                         "invalid_type",
                         "Invalid value for 'content': expected a string, got null.",
@@ -110,7 +114,7 @@ fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn part_types(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn part_types(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         let allowed: &[&str] = match role(message) {
             "user" => &["text", "image_url", "input_audio", "file"],
@@ -121,7 +125,7 @@ fn part_types(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             let path = format!("messages[{index}].content[{part_index}]");
             let kind = part["type"].as_str().unwrap_or_default();
             if !allowed.contains(&kind) {
-                return Err(Refusal::at(
+                return Err(ProviderRefusal::at(
                     format!("{path}.type"),
                     "invalid_value",
                     format!("Invalid value: '{kind}'. Supported values are: {}.", allowed.join(", ")),
@@ -136,7 +140,7 @@ fn part_types(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// System messages come first (and there may be several); many compatible servers refuse later ones.
-fn system_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn system_place(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if rule_input.provider.late_system {
         return Ok(());
     }
@@ -145,7 +149,7 @@ fn system_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         .skip_while(|(_, message)| is_system(message))
         .find(|(_, message)| is_system(message));
     match late {
-        Some((index, _)) => Err(Refusal::at(
+        Some((index, _)) => Err(ProviderRefusal::at(
             format!("messages[{index}].role"),
             "invalid_value",
             "System message must be at the beginning.",
@@ -154,18 +158,18 @@ fn system_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input).filter(|(_, message)| is_given(&message["tool_calls"])) {
         let path = format!("messages[{index}].tool_calls");
         if role(message) != "assistant" {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path,
                 "unknown_parameter",
                 format!("Unknown parameter: 'messages[{index}].tool_calls'."),
             ));
         }
         let Some(calls) = message["tool_calls"].as_array().filter(|calls| !calls.is_empty()) else {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path,
                 "empty_array",
                 "Invalid 'tool_calls': expected an array with minimum length 1.",
@@ -178,7 +182,7 @@ fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn one_call(call: &Value, path: &str) -> Result<(), Refusal> {
+fn one_call(call: &Value, path: &str) -> Result<(), ProviderRefusal> {
     let (name, text, text_key) = match call["type"].as_str() {
         Some("function") => (
             &call["function"]["name"],
@@ -187,7 +191,7 @@ fn one_call(call: &Value, path: &str) -> Result<(), Refusal> {
         ),
         Some("custom") => (&call["custom"]["name"], &call["custom"]["input"], "custom.input"),
         _ => {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("{path}.type"),
                 "invalid_value",
                 "Invalid value for the type of a tool call.",
@@ -195,7 +199,7 @@ fn one_call(call: &Value, path: &str) -> Result<(), Refusal> {
         }
     };
     if !name.as_str().is_some_and(|name| is_tool_name(name, MAX_NAME_BYTES)) {
-        return Err(Refusal::at(
+        return Err(ProviderRefusal::at(
             format!("{path}.function.name"),
             "invalid_value",
             format!("Invalid '{path}.function.name': string does not match pattern '^[a-zA-Z0-9_-]+$' or is too long."),
@@ -207,7 +211,7 @@ fn one_call(call: &Value, path: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         let path = format!("messages[{index}].tool_calls");
         for call in items(&message["tool_calls"]) {
@@ -215,7 +219,7 @@ fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 .as_str()
                 .is_some_and(|id| (1..=MAX_CALL_ID_BYTES).contains(&id.len()));
             if !fits {
-                return Err(Refusal::at(
+                return Err(ProviderRefusal::at(
                     path,
                     "string_above_max_length",
                     format!("Invalid tool call id: expected a string of 1 to {MAX_CALL_ID_BYTES} characters."),
@@ -223,7 +227,7 @@ fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             }
         }
         if let Some(id) = first_double(items(&message["tool_calls"]).filter_map(|call| call["id"].as_str())) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path,
                 "invalid_value",
                 format!("Duplicate tool call id: {id}."),
@@ -234,7 +238,7 @@ fn call_ids(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Every call is answered exactly once, directly behind its message; nothing else is answered.
-fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let mut open: Vec<&str> = Vec::new();
     let mut answered: Vec<&str> = Vec::new();
     for (index, message) in messages(rule_input) {
@@ -248,7 +252,7 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         }
         let path = format!("messages[{index}].tool_call_id");
         let Some(id) = message["tool_call_id"].as_str() else {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path,
                 "missing_required_parameter",
                 "Missing required parameter: 'tool_call_id'.",
@@ -257,19 +261,19 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         if let Some(found) = open.iter().position(|call| *call == id) {
             answered.push(open.remove(found));
         } else if answered.contains(&id) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path,
                 "invalid_value",
                 format!("Duplicate tool message for tool_call_id '{id}'."),
             ));
         } else if open.is_empty() && answered.is_empty() {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("messages[{index}].role"),
                 "invalid_value",
                 "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'.",
             ));
         } else {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path,
                 "invalid_value",
                 format!("Invalid parameter: 'tool_call_id' of '{id}' not found in 'tool_calls' of previous message."),
@@ -279,11 +283,11 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     unanswered(&open)
 }
 
-fn unanswered(open: &[&str]) -> Result<(), Refusal> {
+fn unanswered(open: &[&str]) -> Result<(), ProviderRefusal> {
     if open.is_empty() {
         return Ok(());
     }
-    Err(Refusal::at(
+    Err(ProviderRefusal::at(
         "messages",
         "invalid_value",
         format!(
@@ -293,7 +297,7 @@ fn unanswered(open: &[&str]) -> Result<(), Refusal> {
     ))
 }
 
-fn wrong_type(path: String, expected: &str) -> Refusal {
+fn wrong_type(path: String, expected: &str) -> ProviderRefusal {
     let message = format!("Invalid type for '{path}': expected {expected}.");
-    Refusal::at(path, "invalid_type", message)
+    ProviderRefusal::at(path, "invalid_type", message)
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::values::{first_double, is_given, is_tool_name, tools};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Longest tool name in bytes.
 pub(super) const MAX_NAME_BYTES: usize = 64;
@@ -51,16 +51,16 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn tools_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tools_list(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["tools"] {
         Value::Null => Ok(()),
         Value::Array(list) if !list.is_empty() => Ok(()),
-        Value::Array(_) => Err(Refusal::at(
+        Value::Array(_) => Err(ProviderRefusal::at(
             "tools",
             "empty_array",
             "Invalid 'tools': empty array. Expected an array with minimum length 1, but got an empty array instead.",
         )),
-        _ => Err(Refusal::at(
+        _ => Err(ProviderRefusal::at(
             "tools",
             "invalid_type",
             "Invalid type for 'tools': expected an array of objects.",
@@ -68,12 +68,12 @@ fn tools_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn tool_count(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_count(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let count = tools(rule_input).count();
     if count <= MAX_TOOLS {
         return Ok(());
     }
-    Err(Refusal::at(
+    Err(ProviderRefusal::at(
         "tools",
         "array_above_max_length",
         format!(
@@ -82,11 +82,11 @@ fn tool_count(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     ))
 }
 
-fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
         if !["function", "custom"].contains(&kind) || !tool[kind].is_object() {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("tools[{index}].type"),
                 "invalid_value",
                 format!("Invalid tools[{index}]: expected a type 'function' or 'custom' and an object of that name."),
@@ -96,13 +96,13 @@ fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
         let path = format!("tools[{index}].{kind}.name");
         let name = name_of(tool).unwrap_or_default();
         if name.len() > MAX_NAME_BYTES {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path.clone(),
                 "string_above_max_length",
                 format!(
@@ -112,7 +112,7 @@ fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             ));
         }
         if !is_tool_name(name, MAX_NAME_BYTES) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 path.clone(),
                 "invalid_value",
                 format!(
@@ -124,9 +124,9 @@ fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match first_double(tools(rule_input).filter_map(|(_, tool)| name_of(tool))) {
-        Some(name) => Err(Refusal::at(
+        Some(name) => Err(ProviderRefusal::at(
             "tools",
             "invalid_value",
             format!("Duplicate tool name: '{name}'. Tool names must be unique."),
@@ -135,7 +135,7 @@ fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn tool_description(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_description(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input) {
         let description = &tool[tool["type"].as_str().unwrap_or_default()]["description"];
         let fits = match description {
@@ -146,20 +146,20 @@ fn tool_description(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         if !fits {
             let path = format!("tools[{index}].function.description");
             let message = format!("Invalid '{path}': expected a string with maximum length {MAX_DESCRIPTION_CHARS}.");
-            return Err(Refusal::at(path, "string_above_max_length", message));
+            return Err(ProviderRefusal::at(path, "string_above_max_length", message));
         }
     }
     Ok(())
 }
 
 /// Parameters are absent or a JSON Schema of an object.
-fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input).filter(|(_, tool)| tool["type"] == "function") {
         let function = &tool["function"];
         let parameters = &function["parameters"];
         if is_given(parameters) && !is_object_schema(parameters) {
             let name = function["name"].as_str().unwrap_or_default();
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("tools[{index}].function.parameters"),
                 "invalid_function_parameters",
                 format!(
@@ -169,7 +169,7 @@ fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             ));
         }
         if is_given(&function["strict"]) && !function["strict"].is_boolean() {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("tools[{index}].function.strict"),
                 "invalid_type",
                 "Invalid type for 'strict': expected a boolean.",
@@ -197,13 +197,13 @@ pub(super) fn is_object_schema(schema: &Value) -> bool {
     type_holds && properties_hold && required_holds
 }
 
-fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let choice = &rule_input.body["tool_choice"];
     if !is_given(choice) {
         return Ok(());
     }
     if tools(rule_input).next().is_none() && choice != "none" {
-        return Err(Refusal::at(
+        return Err(ProviderRefusal::at(
             "tool_choice",
             "invalid_value",
             "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are specified.",
@@ -226,17 +226,17 @@ fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     if holds {
         return Ok(());
     }
-    Err(Refusal::at(
+    Err(ProviderRefusal::at(
         "tool_choice",
         "invalid_value",
         format!("Tool choice {choice} not found in 'tools' parameter or not a valid choice."),
     ))
 }
 
-fn parallel_flag(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn parallel_flag(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let flag = &rule_input.body["parallel_tool_calls"];
     if is_given(flag) && (tools(rule_input).next().is_none() || !flag.is_boolean()) {
-        return Err(Refusal::at(
+        return Err(ProviderRefusal::at(
             "parallel_tool_calls",
             "invalid_value",
             "Invalid value for 'parallel_tool_calls': a boolean that is only allowed when 'tools' are specified.",

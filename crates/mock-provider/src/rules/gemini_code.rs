@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::received::{field, parts_with};
 use super::values::{is_given, items};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// How code ended.
 const OUTCOMES: [&str; 3] = ["OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED"];
@@ -29,7 +29,7 @@ fn of_kind<'a>(rule_input: &RuleInput<'a>, key: &'static str) -> impl Iterator<I
 }
 
 /// Code of the model's in the one language, and results with an outcome. Servers without code execution know neither.
-fn code_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn code_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let known = rule_input.provider.code_tools;
     let text = |value: &Value| value.is_string();
     let code =
@@ -41,13 +41,13 @@ fn code_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     if of_kind(rule_input, "executableCode").all(code) && of_kind(rule_input, "codeExecutionResult").all(result) {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "Invalid value at 'contents.parts': executable_code has language PYTHON and code, code_execution_result an outcome and output, both in contents of role model.",
     ))
 }
 
 /// Each result follows its code: with an id that of the code, without one in order. Contents of one role are one.
-fn code_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn code_pairs(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let mut open: Vec<&Value> = Vec::new();
     for content in items(&rule_input.body["contents"]) {
         let unanswered = !open.is_empty() && content["role"] != "model";
@@ -70,6 +70,6 @@ fn code_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn unpaired() -> Refusal {
-    Refusal::invalid("Please ensure that each code execution result follows the executable code with its id.")
+fn unpaired() -> ProviderRefusal {
+    ProviderRefusal::invalid("Please ensure that each code execution result follows the executable code with its id.")
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::received::{field, parts_with};
 use super::super::signature;
 use super::values::{is_given, items};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// The data members of a part; it may hold one of them.
 const DATA: [&str; 10] = [
@@ -89,32 +89,32 @@ fn turns<'a>(rule_input: &RuleInput<'a>) -> Vec<Turn<'a>> {
     turns
 }
 
-fn contents_given(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn contents_given(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if items(&rule_input.body["contents"]).next().is_some() {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "* GenerateContentRequest.contents: contents is not specified",
     ))
 }
 
-fn content_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn content_role(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for content in items(&rule_input.body["contents"]) {
         let role = &content["role"];
         if !(role.is_null() || ["user", "model", "function"].contains(&role.as_str().unwrap_or_default())) {
-            return Err(Refusal::invalid("Please use a valid role: user, model."));
+            return Err(ProviderRefusal::invalid("Please use a valid role: user, model."));
         }
     }
     Ok(())
 }
 
 /// Each content has parts, and each part one thing that is known.
-fn part_data(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn part_data(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, content) in items(&rule_input.body["contents"]).enumerate() {
         let parts = content["parts"].as_array();
         let holds = |part: &Value| DATA.iter().any(|name| is_given(field(part, name)));
         if !parts.is_some_and(|parts| !parts.is_empty() && parts.iter().all(holds)) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "* GenerateContentRequest.contents[{at}].parts: contents.parts must not be empty, and each part must have one initialized field 'data'."
             )));
         }
@@ -123,34 +123,34 @@ fn part_data(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Vertex AI takes no text part without text, unless it brings a signature.
-fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let mut parts = items(&rule_input.body["contents"]).flat_map(|content| items(&content["parts"]));
     let is_empty = |part: &Value| part["text"] == "" && !is_given(field(part, "thoughtSignature"));
     if rule_input.vertex && parts.any(is_empty) {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "Unable to submit request because it has an empty text parameter. Add a value to the parameter and try again.",
         ));
     }
     Ok(())
 }
 
-fn user_last(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn user_last(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if turns(rule_input).last().is_none_or(|last| !last.model) {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "Please ensure that single turn requests end with a user role or the role field is empty.",
     ))
 }
 
-fn call_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_place(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let turns = turns(rule_input);
     let misplaced = turns
         .iter()
         .enumerate()
         .any(|(at, turn)| (turn.model && at == 0 && !turn.calls.is_empty()) || (!turn.model && !turn.calls.is_empty()));
     if misplaced {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "Please ensure that function call turn comes immediately after a user turn or after a function response turn.",
         ));
     }
@@ -158,7 +158,7 @@ fn call_place(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// As many answers as calls in the next turn, of the same names, and of the same ids where they have one.
-fn call_answers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_answers(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let turns = turns(rule_input);
     for (at, turn) in turns.iter().enumerate() {
         let calls = at.checked_sub(1).map_or(&[][..], |before| &turns[before].calls);
@@ -166,7 +166,7 @@ fn call_answers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             continue;
         }
         if calls.len() != turn.answers.len() {
-            return Err(Refusal::invalid(
+            return Err(ProviderRefusal::invalid(
                 "Please ensure that the number of function response parts is equal to the number of function call parts of the function call turn.",
             ));
         }
@@ -175,7 +175,7 @@ fn call_answers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 call["name"] == answer["name"] && (answer["id"].is_null() || call["id"] == answer["id"])
             };
             if calls.iter().filter(same).count() == 0 {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "The function response {} does not match a function call of the turn before.",
                     answer["name"]
                 )));
@@ -185,20 +185,20 @@ fn call_answers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn answer_object(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn answer_object(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let turns = turns(rule_input);
     let mut answers = turns.iter().flat_map(|turn| turn.answers.iter());
     if answers.all(|answer| answer["response"].is_object()) {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "Invalid value at 'function_response.response': an object is expected.",
     ))
 }
 
 /// In the open turn (behind the last content of the user's own), the first call of each answer has the signature of that
 /// answer. Elsewhere a signature that was not made here is refused.
-fn thought_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn thought_signature(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let turns = turns(rule_input);
     let open = turns
         .iter()
@@ -209,7 +209,8 @@ fn thought_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         for part in &turn.parts {
             if let Some(own) = field(part, "thoughtSignature").as_str() {
                 signed = Some(
-                    signature::thought_of(own).ok_or_else(|| Refusal::invalid("Thought signature is not valid."))?,
+                    signature::thought_of(own)
+                        .ok_or_else(|| ProviderRefusal::invalid("Thought signature is not valid."))?,
                 );
             }
             let call = field(part, "functionCall");
@@ -223,7 +224,7 @@ fn thought_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                     .is_none_or(|id| id.starts_with(&format!("fc_{answer}x")) || !id.starts_with("fc_mock"))
             };
             if !signed.as_ref().is_some_and(of_answer) {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "Function call is missing a thought_signature in functionCall parts. This is required for tools to work correctly. Function call {}.",
                     call["name"]
                 )));

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::received::{field, snake};
 use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, items};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Longest function name in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -86,7 +86,7 @@ pub(super) const RULES: &[Rule] = &[
 /// The request that a token count holds: the body's own `contents`, or a whole request with its model.
 ///
 /// Errors: another member than these two, both, or a request without the model's full name.
-pub(in super::super) fn counted(body: &Value) -> Result<Value, Refusal> {
+pub(in super::super) fn counted(body: &Value) -> Result<Value, ProviderRefusal> {
     let whole = field(body, "generateContentRequest");
     for key in body.as_object().into_iter().flat_map(serde_json::Map::keys) {
         if !["contents", "generateContentRequest", "generate_content_request"].contains(&key.as_str()) {
@@ -97,7 +97,7 @@ pub(in super::super) fn counted(body: &Value) -> Result<Value, Refusal> {
         return Ok(body.clone());
     }
     if is_given(&body["contents"]) {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "Only one of contents and generateContentRequest can be set.",
         ));
     }
@@ -108,15 +108,15 @@ pub(in super::super) fn counted(body: &Value) -> Result<Value, Refusal> {
         .and_then(Value::as_str)
         .is_some_and(|name| name.starts_with("models/") || name.starts_with("tunedModels/"))
     {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "* GenerateContentRequest.model: unexpected model name format",
         ));
     }
     Ok(whole)
 }
 
-fn unknown(key: &str) -> Refusal {
-    Refusal::invalid(format!(
+fn unknown(key: &str) -> ProviderRefusal {
+    ProviderRefusal::invalid(format!(
         "Invalid JSON payload received. Unknown name \"{key}\": Cannot find field."
     ))
 }
@@ -126,7 +126,7 @@ fn is_one_of(known: &[&str], key: &str) -> bool {
     known.iter().any(|name| *name == key || snake(name) == key)
 }
 
-fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let members = rule_input.body.as_object().into_iter().flatten();
     members
         .map(|(key, _)| key)
@@ -135,7 +135,7 @@ fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// A content with at least one text, if there is one.
-fn system_instruction(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn system_instruction(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let system = field(rule_input.body, "systemInstruction");
     if !is_given(system) {
         return Ok(());
@@ -144,12 +144,12 @@ fn system_instruction(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     if parts.is_some_and(|parts| !parts.is_empty() && parts.iter().all(|part| part["text"].is_string())) {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "Invalid value at 'system_instruction': a content with text parts is expected.",
     ))
 }
 
-fn cached_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn cached_content(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if !is_given(field(rule_input.body, "cachedContent")) {
         return Ok(());
     }
@@ -157,23 +157,25 @@ fn cached_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     if refused.iter().all(|name| !is_given(field(rule_input.body, name))) {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "CachedContent can not be used with GenerateContent request setting system_instruction, tools or tool_config.",
     ))
 }
 
 /// Known members; compatible servers have no code execution.
-fn tools_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tools_known(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let tools = &rule_input.body["tools"];
     let is_missing = |key: &str| !rule_input.provider.code_tools && is_one_of(&["codeExecution"], key);
     let is_tool = |key: &str| is_one_of(&TOOLS, key) && !is_missing(key);
     if is_given(tools) && !tools.is_array() {
-        return Err(Refusal::invalid("Invalid value at 'tools': a list is expected."));
+        return Err(ProviderRefusal::invalid(
+            "Invalid value at 'tools': a list is expected.",
+        ));
     }
     for (at, tool) in items(tools).enumerate() {
         let members = tool.as_object().into_iter().flatten();
         if let Some((key, _)) = members.into_iter().find(|(key, _)| !is_tool(key)) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "Invalid JSON payload received. Unknown name \"{key}\" at 'tools[{at}]': Cannot find field."
             )));
         }
@@ -189,7 +191,7 @@ fn functions<'a>(rule_input: &RuleInput<'a>) -> Vec<&'a Value> {
 }
 
 /// Functions beside built-in tools: refused unless the request says that both may be called.
-fn tools_not_mixed(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tools_not_mixed(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let config = field(rule_input.body, "toolConfig");
     if field(config, "includeServerSideToolInvocations") == true || functions(rule_input).is_empty() {
         return Ok(());
@@ -199,7 +201,7 @@ fn tools_not_mixed(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         .flatten()
         .find(|(key, value)| is_given(value) && !is_one_of(&["functionDeclarations"], key));
     built_in.map_or(Ok(()), |(key, _)| {
-        Err(Refusal::invalid(format!(
+        Err(ProviderRefusal::invalid(format!(
             "Built-in tools ({{{key}}}) and Function Calling cannot be combined in the same request."
         )))
     })
@@ -207,27 +209,27 @@ fn tools_not_mixed(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 
 /// Functions beside JSON mode: models before the third generation refuse them, and so does one whose name has no
 /// generation.
-fn json_mode(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn json_mode(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let kind = field(field(rule_input.body, "generationConfig"), "responseMimeType");
     let form = kind.as_str().filter(|kind| *kind != "text/plain");
     let name = rule_input.model.strip_prefix("gemini-").unwrap_or_default();
     let number = name.split(|char: char| !char.is_ascii_digit()).next();
     let takes_both = number.and_then(|number| number.parse::<u32>().ok()) >= Some(3);
     match form {
-        Some(form) if !takes_both && !functions(rule_input).is_empty() => Err(Refusal::invalid(format!(
+        Some(form) if !takes_both && !functions(rule_input).is_empty() => Err(ProviderRefusal::invalid(format!(
             "Function calling with a response mime type: '{form}' is unsupported"
         ))),
         _ => Ok(()),
     }
 }
 
-fn function_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn function_name(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, function) in functions(rule_input).into_iter().enumerate() {
         let name = function["name"].as_str().unwrap_or_default();
         let starts = name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_');
         let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:-".contains(&byte);
         if !starts || !name.bytes().all(inner) || name.len() > MAX_NAME_BYTES {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "* GenerateContentRequest.tools[0].function_declarations[{at}].name: Invalid function name. Must start with a letter or an underscore. Must be alphameric (a-z, A-Z, 0-9), underscores (_), dots (.), colons (:), or dashes (-), with a maximum length of {MAX_NAME_BYTES}."
             )));
         }
@@ -235,22 +237,22 @@ fn function_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn function_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn function_once(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let functions = functions(rule_input);
     let names = functions.iter().filter_map(|function| function["name"].as_str());
     first_double(names).map_or(Ok(()), |name| {
-        Err(Refusal::invalid(format!(
+        Err(ProviderRefusal::invalid(format!(
             "Duplicate function declaration found: {name}"
         )))
     })
 }
 
-fn function_schema(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn function_schema(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for function in functions(rule_input) {
         let name = function["name"].as_str().unwrap_or_default();
         let (own, json) = (field(function, "parameters"), field(function, "parametersJsonSchema"));
         if is_given(own) && is_given(json) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "Function {name}: only one of parameters and parameters_json_schema can be set."
             )));
         }
@@ -258,7 +260,7 @@ fn function_schema(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         let is_object = |kind: &str| kind.eq_ignore_ascii_case("OBJECT");
         let own_holds = !is_given(own) || own["type"].as_str().is_some_and(is_object);
         if !own_holds || (is_given(json) && !is_object_schema(json)) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "Function {name}: parameters schema should be of type OBJECT."
             )));
         }
@@ -279,23 +281,23 @@ fn is_mode(mode: &Value, word: &str) -> bool {
             .is_some_and(|mode| Some(mode) == number.map(|at| at as u64))
 }
 
-fn calling_mode(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn calling_mode(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let mode = &calling(rule_input)["mode"];
     let known = mode.is_null() || MODES.iter().any(|known| is_mode(mode, known));
     if !known {
-        return Err(Refusal::invalid(format!(
+        return Err(ProviderRefusal::invalid(format!(
             "Invalid value at 'tool_config.function_calling_config.mode': {mode}"
         )));
     }
     if is_mode(mode, "ANY") && functions(rule_input).is_empty() {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "Function calling config is set without function_declarations.",
         ));
     }
     Ok(())
 }
 
-fn allowed_names(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn allowed_names(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let config = calling(rule_input);
     let allowed = field(config, "allowedFunctionNames");
     if items(allowed).next().is_none() {
@@ -307,7 +309,7 @@ fn allowed_names(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     if narrows && items(allowed).all(known) {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "allowed_function_names: only names of declared functions, and only in mode ANY or VALIDATED.",
     ))
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::messages_fields::NEW_VERSION;
 use super::values::{block_type, is_given, is_id, is_tool_name, items, messages, role, runs};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Most cache markers of a request.
 const MAX_CACHE_MARKERS: usize = 4;
@@ -62,22 +62,26 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn messages_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn messages_list(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["messages"] {
-        Value::Null => Err(Refusal::invalid("messages: Field required")),
-        Value::Array(list) if list.is_empty() => Err(Refusal::invalid("messages: at least one message is required")),
+        Value::Null => Err(ProviderRefusal::invalid("messages: Field required")),
+        Value::Array(list) if list.is_empty() => {
+            Err(ProviderRefusal::invalid("messages: at least one message is required"))
+        }
         Value::Array(list) => match list.iter().position(|message| !message.is_object()) {
-            Some(index) => Err(Refusal::invalid(format!("messages.{index}: Input should be an object"))),
+            Some(index) => Err(ProviderRefusal::invalid(format!(
+                "messages.{index}: Input should be an object"
+            ))),
             None => Ok(()),
         },
-        _ => Err(Refusal::invalid("messages: Input should be a valid list")),
+        _ => Err(ProviderRefusal::invalid("messages: Input should be a valid list")),
     }
 }
 
-fn roles(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn roles(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         if !["user", "assistant", "system"].contains(&role(message)) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "messages: Unexpected role {}. Allowed roles are \"user\", \"assistant\" and \"system\" (messages.{index})",
                 message["role"]
             )));
@@ -86,38 +90,40 @@ fn roles(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn user_first(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn user_first(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match messages(rule_input)
         .map(|(_, message)| role(message))
         .find(|role| *role != "system")
     {
         Some("user") => Ok(()),
-        _ => Err(Refusal::invalid("messages: first message must use the \"user\" role")),
+        _ => Err(ProviderRefusal::invalid(
+            "messages: first message must use the \"user\" role",
+        )),
     }
 }
 
 /// A string or blocks that are objects with a type; empty only in a last assistant message.
-fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let last = messages(rule_input).count().saturating_sub(1);
     for (index, message) in messages(rule_input) {
         let empty = match &message["content"] {
             Value::String(text) => text.is_empty(),
             Value::Array(blocks) => {
                 if let Some(block) = blocks.iter().position(|block| !block["type"].is_string()) {
-                    return Err(Refusal::invalid(format!(
+                    return Err(ProviderRefusal::invalid(format!(
                         "messages.{index}.content.{block}.type: Field required"
                     )));
                 }
                 blocks.is_empty()
             }
             _ => {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "messages.{index}.content: Input should be a valid string or list"
                 )));
             }
         };
         if empty && !(index == last && role(message) == "assistant") {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "messages.{index}: all messages must have non-empty content except for the optional final assistant message"
             )));
         }
@@ -125,7 +131,7 @@ fn content_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         let nested = items(&message["content"]).flat_map(|block| items(&block["content"]));
         for block in items(&message["content"])
@@ -134,13 +140,17 @@ fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         {
             match block["text"].as_str() {
                 None => {
-                    return Err(Refusal::invalid(format!(
+                    return Err(ProviderRefusal::invalid(format!(
                         "messages.{index}: text: Input should be a valid string"
                     )));
                 }
-                Some("") => return Err(Refusal::invalid("messages: text content blocks must be non-empty")),
+                Some("") => {
+                    return Err(ProviderRefusal::invalid(
+                        "messages: text content blocks must be non-empty",
+                    ));
+                }
                 Some(text) if text.trim().is_empty() => {
-                    return Err(Refusal::invalid(
+                    return Err(ProviderRefusal::invalid(
                         "messages: text content blocks must contain non-whitespace text",
                     ));
                 }
@@ -152,7 +162,7 @@ fn empty_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Known blocks must be in messages of their role; unknown ones may be anywhere.
-fn blocks_of_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn blocks_of_role(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         for (block_index, block) in items(&message["content"]).enumerate() {
             let kind = block_type(block);
@@ -163,7 +173,7 @@ fn blocks_of_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 _ => kind == "text",
             };
             if !fits {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "messages.{index}.content.{block_index}: `{kind}` blocks are not allowed in messages of role {}",
                     role(message)
                 )));
@@ -173,7 +183,7 @@ fn blocks_of_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         for (block_index, block) in items(&message["content"]).enumerate() {
             let path = format!("messages.{index}.content.{block_index}.{}", block_type(block));
@@ -187,19 +197,19 @@ fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 _ => continue,
             };
             if !id_fits {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "{path}.id: String should match the pattern of its ids, got {}",
                     block["id"]
                 )));
             }
             let limit = rule_input.provider.messages_tool_name_bytes;
             if !block["name"].as_str().is_some_and(|name| is_tool_name(name, limit)) {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "{path}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,{limit}}}$'"
                 )));
             }
             if !block["input"].is_object() {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "{path}.input: Input should be a valid dictionary"
                 )));
             }
@@ -208,7 +218,7 @@ fn call_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn result_content(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, message) in messages(rule_input) {
         for (block_index, block) in items(&message["content"])
             .enumerate()
@@ -222,7 +232,7 @@ fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                         .iter()
                         .find(|part| !RESULT_BLOCKS.contains(&block_type(part)) || part.is_string())
                     {
-                        return Err(Refusal::invalid(format!(
+                        return Err(ProviderRefusal::invalid(format!(
                             "{path}.content: Input tag {} does not match any of the expected tags: {}",
                             part["type"],
                             RESULT_BLOCKS.join(", ")
@@ -230,13 +240,13 @@ fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                     }
                 }
                 _ => {
-                    return Err(Refusal::invalid(format!(
+                    return Err(ProviderRefusal::invalid(format!(
                         "{path}.content: Input should be a valid string or list"
                     )));
                 }
             }
             if is_given(&block["is_error"]) && !block["is_error"].is_boolean() {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "{path}.is_error: Input should be a valid boolean"
                 )));
             }
@@ -246,19 +256,19 @@ fn result_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Refuses blocks that the new version of the API no longer takes.
-fn version_blocks(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn version_blocks(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if rule_input.header("anthropic-version") != Some(NEW_VERSION) {
         return Ok(());
     }
     for (index, message) in messages(rule_input) {
         for block in items(&message["content"]) {
             if role(message) == "assistant" && block["type"] == "document" {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "messages.{index}: document blocks of the assistant ended with {NEW_VERSION}"
                 )));
             }
             if role(message) == "user" && block["type"] == "text" && items(&block["citations"]).next().is_some() {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "messages.{index}: citations of user text ended with {NEW_VERSION}"
                 )));
             }
@@ -267,7 +277,7 @@ fn version_blocks(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn cache_markers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn cache_markers(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let body = rule_input.body;
     let blocks: Vec<&Value> = messages(rule_input)
         .flat_map(|(_, message)| items(&message["content"]))
@@ -276,7 +286,7 @@ fn cache_markers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         .iter()
         .find(|block| is_given(&block["cache_control"]) && block_type(block).ends_with("thinking"))
     {
-        return Err(Refusal::invalid(format!(
+        return Err(ProviderRefusal::invalid(format!(
             "cache_control cannot be set for {} blocks",
             block_type(block)
         )));
@@ -292,13 +302,13 @@ fn cache_markers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         .filter(|marker| is_given(marker))
         .collect();
     if let Some(odd) = markers.iter().find(|marker| marker["type"] != "ephemeral") {
-        return Err(Refusal::invalid(format!(
+        return Err(ProviderRefusal::invalid(format!(
             "cache_control: type should be 'ephemeral', got {}",
             odd["type"]
         )));
     }
     if markers.len() > MAX_CACHE_MARKERS {
-        return Err(Refusal::invalid(format!(
+        return Err(ProviderRefusal::invalid(format!(
             "A maximum of {MAX_CACHE_MARKERS} blocks with cache_control may be provided. Found {}.",
             markers.len()
         )));
@@ -307,7 +317,7 @@ fn cache_markers(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// A last message of the assistant is refused, unless a server tool of the provider paused in it.
-fn prefill(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn prefill(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if rule_input.provider.prefill {
         return Ok(());
     }
@@ -326,7 +336,7 @@ fn prefill(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     if paused {
         return Ok(());
     }
-    Err(Refusal::invalid(
+    Err(ProviderRefusal::invalid(
         "This model does not support assistant message prefill. The conversation must end with a user message.",
     ))
 }

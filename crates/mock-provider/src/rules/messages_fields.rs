@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::values::{is_given, items};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Versions of the API that the provider accepts.
 const VERSIONS: [&str; 3] = ["2023-01-01", "2023-06-01", "2026-10-21"];
@@ -57,44 +57,44 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn version(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn version(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match rule_input.header("anthropic-version") {
-        None => Err(Refusal::invalid("anthropic-version: header is required")),
+        None => Err(ProviderRefusal::invalid("anthropic-version: header is required")),
         Some(version) if VERSIONS.contains(&version) => Ok(()),
-        Some(version) => Err(Refusal::invalid(format!(
+        Some(version) => Err(ProviderRefusal::invalid(format!(
             "anthropic-version: \"{version}\" is not a valid version"
         ))),
     }
 }
 
-fn model(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn model(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["model"] {
         Value::String(model) if !model.is_empty() => Ok(()),
-        Value::Null => Err(Refusal::invalid("model: Field required")),
-        _ => Err(Refusal::invalid("model: Input should be a valid string")),
+        Value::Null => Err(ProviderRefusal::invalid("model: Field required")),
+        _ => Err(ProviderRefusal::invalid("model: Input should be a valid string")),
     }
 }
 
-fn max_tokens(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn max_tokens(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["max_tokens"] {
         Value::Null if rule_input.counting => Ok(()),
-        Value::Null => Err(Refusal::invalid("max_tokens: Field required")),
+        Value::Null => Err(ProviderRefusal::invalid("max_tokens: Field required")),
         limit if limit.as_u64().is_some_and(|limit| limit > 0) => Ok(()),
-        _ => Err(Refusal::invalid(
+        _ => Err(ProviderRefusal::invalid(
             "max_tokens: Input should be an integer greater than or equal to 1",
         )),
     }
 }
 
-fn stream_flag(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn stream_flag(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["stream"] {
         Value::Null | Value::Bool(_) => Ok(()),
-        _ => Err(Refusal::invalid("stream: Input should be a valid boolean")),
+        _ => Err(ProviderRefusal::invalid("stream: Input should be a valid boolean")),
     }
 }
 
 /// Members of the Chat format.
-fn chat_members(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn chat_members(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for field in [
         "n",
         "functions",
@@ -104,38 +104,48 @@ fn chat_members(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         "max_completion_tokens",
     ] {
         if is_given(&rule_input.body[field]) {
-            return Err(Refusal::invalid(format!("{field}: Extra inputs are not permitted")));
+            return Err(ProviderRefusal::invalid(format!(
+                "{field}: Extra inputs are not permitted"
+            )));
         }
     }
     Ok(())
 }
 
 /// `system` is a string or a list of text blocks that say something.
-fn system_shape(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn system_shape(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["system"] {
         Value::Null | Value::String(_) => Ok(()),
         Value::Array(blocks) => {
             for (index, block) in blocks.iter().enumerate() {
                 if block["type"] != "text" {
-                    return Err(Refusal::invalid(format!("system.{index}.type: Input should be 'text'")));
+                    return Err(ProviderRefusal::invalid(format!(
+                        "system.{index}.type: Input should be 'text'"
+                    )));
                 }
                 match block["text"].as_str() {
                     None => {
-                        return Err(Refusal::invalid(format!(
+                        return Err(ProviderRefusal::invalid(format!(
                             "system.{index}.text: Input should be a valid string"
                         )));
                     }
-                    Some("") => return Err(Refusal::invalid("system: text content blocks must be non-empty")),
+                    Some("") => {
+                        return Err(ProviderRefusal::invalid(
+                            "system: text content blocks must be non-empty",
+                        ));
+                    }
                     Some(_) => {}
                 }
             }
             Ok(())
         }
-        _ => Err(Refusal::invalid("system: Input should be a valid string or list")),
+        _ => Err(ProviderRefusal::invalid(
+            "system: Input should be a valid string or list",
+        )),
     }
 }
 
-fn sampling(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn sampling(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if rule_input.header("anthropic-version") != Some(NEW_VERSION) {
         return Ok(());
     }
@@ -143,14 +153,14 @@ fn sampling(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         .into_iter()
         .find(|field| is_given(&rule_input.body[*field]))
     {
-        Some(field) => Err(Refusal::invalid(format!(
+        Some(field) => Err(ProviderRefusal::invalid(format!(
             "{field}: not supported under version {NEW_VERSION}"
         ))),
         None => Ok(()),
     }
 }
 
-fn thinking_budget(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn thinking_budget(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let thinking = &rule_input.body["thinking"];
     match thinking["type"].as_str() {
         None if !is_given(thinking) => Ok(()),
@@ -158,7 +168,7 @@ fn thinking_budget(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         Some("enabled") => {
             let budget = thinking["budget_tokens"].as_u64().unwrap_or_default();
             if budget < MIN_THINKING_BUDGET {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "thinking.enabled.budget_tokens: Input should be greater than or equal to {MIN_THINKING_BUDGET}"
                 )));
             }
@@ -166,70 +176,74 @@ fn thinking_budget(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 .as_u64()
                 .is_some_and(|limit| limit <= budget)
             {
-                return Err(Refusal::invalid(
+                return Err(ProviderRefusal::invalid(
                     "`max_tokens` must be greater than `thinking.budget_tokens`",
                 ));
             }
             Ok(())
         }
-        _ => Err(Refusal::invalid(
+        _ => Err(ProviderRefusal::invalid(
             "thinking.type: Input should be 'enabled', 'disabled' or 'adaptive'",
         )),
     }
 }
 
 /// A conversation is kept nowhere: a thread may be begun, and is lost at once, as it may be at the API.
-fn thread(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn thread(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let thread = &rule_input.body["thread"];
     if !is_given(thread) {
         return Ok(());
     }
     match (thread["type"].as_str(), thread["previous_message_id"].as_str()) {
         (Some("create"), _) => Ok(()),
-        (Some("continue"), Some(id)) => Err(Refusal {
+        (Some("continue"), Some(id)) => Err(ProviderRefusal {
             status: 404,
             kind: "not_found_error",
             code: Some("thread_not_found"),
-            ..Refusal::invalid(format!("No usable thread state was found for {id}"))
+            ..ProviderRefusal::invalid(format!("No usable thread state was found for {id}"))
         }),
-        (Some("continue"), None) => Err(Refusal::invalid("thread.continue.previous_message_id: Field required")),
-        _ => Err(Refusal::invalid("thread.type: Input should be 'create' or 'continue'")),
+        (Some("continue"), None) => Err(ProviderRefusal::invalid(
+            "thread.continue.previous_message_id: Field required",
+        )),
+        _ => Err(ProviderRefusal::invalid(
+            "thread.type: Input should be 'create' or 'continue'",
+        )),
     }
 }
 
 /// Containers and skills are the vendor's own: ids of a gateway or of a local store are not found here.
-fn container(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn container(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let container = &rule_input.body["container"];
     let id = container
         .as_str()
         .or_else(|| container["id"].as_str())
         .unwrap_or_default();
     if id.starts_with("container_knack_") {
-        return Err(Refusal {
+        return Err(ProviderRefusal {
             status: 404,
             kind: "not_found_error",
-            ..Refusal::invalid(format!("container {id} not found"))
+            ..ProviderRefusal::invalid(format!("container {id} not found"))
         });
     }
     let skills = items(&container["skills"]);
     for (index, skill) in skills.enumerate() {
         if index >= MAX_CONTAINER_SKILLS {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "container.skills: at most {MAX_CONTAINER_SKILLS} skills"
             )));
         }
         let kind = skill["type"].as_str().unwrap_or_default();
         let skill_id = skill["skill_id"].as_str().unwrap_or_default();
         if !["anthropic", "custom"].contains(&kind) || skill_id.is_empty() {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "container.skills.{index}: needs a type 'anthropic' or 'custom' and a skill_id"
             )));
         }
         if kind == "custom" && !skill_id.starts_with("skill_") {
-            return Err(Refusal {
+            return Err(ProviderRefusal {
                 status: 404,
                 kind: "not_found_error",
-                ..Refusal::invalid(format!("Skill {skill_id} not found"))
+                ..ProviderRefusal::invalid(format!("Skill {skill_id} not found"))
             });
         }
     }
@@ -239,7 +253,7 @@ fn container(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             .is_some_and(|kind| kind.starts_with("code_execution_"))
     });
     if items(&container["skills"]).next().is_some() && !runs_code {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "container: skills can only be used when a code execution tool is enabled",
         ));
     }

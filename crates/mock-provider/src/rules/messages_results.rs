@@ -1,7 +1,7 @@
 //! Messages: calls and their results, of client tools and of server tools.
 
 use super::values::{first_double, runs};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -30,14 +30,14 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn call_ids_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_ids_once(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let runs = runs(rule_input);
     let ids = runs
         .iter()
         .flat_map(|run| run.of("tool_use").chain(run.of("server_tool_use")))
         .filter_map(|call| call["id"].as_str());
     match first_double(ids) {
-        Some(id) => Err(Refusal::invalid(format!(
+        Some(id) => Err(ProviderRefusal::invalid(format!(
             "messages: `tool_use` ids must be unique, found {id} twice"
         ))),
         None => Ok(()),
@@ -45,7 +45,7 @@ fn call_ids_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Every call of a message is answered in the very next message.
-fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let runs = runs(rule_input);
     for (position, run) in runs.iter().enumerate() {
         let answered: Vec<&str> = runs
@@ -60,7 +60,7 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             .filter(|id| !answered.contains(id))
             .collect();
         if !open.is_empty() {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "messages.{}: `tool_use` ids were found without `tool_result` blocks immediately after: {}. Each `tool_use` block must have a corresponding `tool_result` block in the next message.",
                 run.index,
                 open.join(", ")
@@ -71,7 +71,7 @@ fn results_follow_calls(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Results are the first blocks of their message; text may follow, not precede.
-fn results_first(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn results_first(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for run in runs(rule_input).iter().filter(|run| run.role == "user") {
         let late = run
             .blocks
@@ -79,7 +79,7 @@ fn results_first(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             .skip_while(|block| block["type"] == "tool_result")
             .any(|block| block["type"] == "tool_result");
         if late {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "messages.{}: `tool_result` blocks must come first in the user message, before any other content",
                 run.index
             )));
@@ -88,7 +88,7 @@ fn results_first(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn results_known(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let runs = runs(rule_input);
     for (position, run) in runs.iter().enumerate() {
         let calls: Vec<&str> = position
@@ -101,7 +101,7 @@ fn results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         for result in run.of("tool_result") {
             let id = result["tool_use_id"].as_str().unwrap_or_default();
             if !calls.contains(&id) {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "messages.{}: unexpected `tool_use_id` found in `tool_result` blocks: {id}. Each `tool_result` block must have a corresponding `tool_use` block in the previous message.",
                     run.index
                 )));
@@ -111,13 +111,13 @@ fn results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn results_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn results_once(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for run in runs(rule_input) {
         if let Some(id) = first_double(
             run.of("tool_result")
                 .filter_map(|result| result["tool_use_id"].as_str()),
         ) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "messages.{}: each tool_use must have a single result. Found multiple `tool_result` blocks with id: {id}",
                 run.index
             )));
@@ -128,7 +128,7 @@ fn results_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 
 /// Results of server tools follow their call, within one message of the assistant; a call without a result may only be
 /// in the last message.
-fn server_results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn server_results_known(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let runs = runs(rule_input);
     for (position, run) in runs.iter().enumerate().filter(|(_, run)| run.role == "assistant") {
         let mut open: Vec<&str> = Vec::new();
@@ -139,7 +139,7 @@ fn server_results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             } else if kind.ends_with("_tool_result") {
                 let id = block["tool_use_id"].as_str().unwrap_or_default();
                 let Some(found) = open.iter().position(|call| *call == id) else {
-                    return Err(Refusal::invalid(format!(
+                    return Err(ProviderRefusal::invalid(format!(
                         "messages.{}: `{kind}` block without a `server_tool_use` block before it: {id}",
                         run.index
                     )));
@@ -148,7 +148,7 @@ fn server_results_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             }
         }
         if position + 1 < runs.len() && !open.is_empty() {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "messages.{}: `server_tool_use` ids were found without a result block: {}",
                 run.index,
                 open.join(", ")

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::signature;
 use super::values::{Run, block_type, runs};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -21,7 +21,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn thinking_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn thinking_signature(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for run in runs(rule_input) {
         for (index, block) in run.blocks.iter().enumerate() {
             let holds = match block_type(block) {
@@ -33,7 +33,7 @@ fn thinking_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 _ => true,
             };
             if !holds {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "messages.{}.content.{index}: Invalid `signature` in `{}` block",
                     run.index,
                     block_type(block)
@@ -44,10 +44,10 @@ fn thinking_signature(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn thinking_not_last(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn thinking_not_last(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for run in runs(rule_input).iter().filter(|run| run.role == "assistant") {
         if run.blocks.last().is_some_and(|block| is_thinking(block)) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "messages.{}: The final block in an assistant message cannot be `thinking`.",
                 run.index
             )));
@@ -60,7 +60,7 @@ fn thinking_not_last(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 ///
 /// The id of a call has a mark over the thinking blocks before it. They, and no others, must precede the call: further
 /// ones belong to another answer, whether separate or directly before.
-fn thinking_kept(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn thinking_kept(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let runs = runs(rule_input);
     let turn_start = runs
         .iter()
@@ -85,21 +85,21 @@ fn thinking_kept(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         })
 }
 
-fn one_call(run: &Run<'_>, at: usize, mark: &str, foreign_allowed: bool) -> Result<(), Refusal> {
+fn one_call(run: &Run<'_>, at: usize, mark: &str, foreign_allowed: bool) -> Result<(), ProviderRefusal> {
     let thoughts: Vec<String> = run.blocks[..at]
         .iter()
         .filter(|block| is_thinking(block))
         .map(|block| seal_of(block))
         .collect();
     if thoughts.is_empty() {
-        return Err(Refusal::invalid(format!(
+        return Err(ProviderRefusal::invalid(format!(
             "messages.{}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{}`. When `thinking` is enabled, a final `assistant` message must start with a thinking block.",
             run.index,
             run.blocks.first().map_or("nothing", |block| block_type(block))
         )));
     }
     let changed = || {
-        Refusal::invalid(format!(
+        ProviderRefusal::invalid(format!(
             "messages.{}.content: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified. These blocks must remain as they were in the original response.",
             run.index
         ))

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, is_tool_name, tools};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -29,27 +29,33 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn tools_list(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tools_list(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["tools"] {
         Value::Null => Ok(()),
         Value::Array(list) => match list.iter().position(|tool| !tool.is_object()) {
-            Some(index) => Err(Refusal::invalid(format!("tools.{index}: Input should be an object"))),
+            Some(index) => Err(ProviderRefusal::invalid(format!(
+                "tools.{index}: Input should be an object"
+            ))),
             None => Ok(()),
         },
-        _ => Err(Refusal::invalid("tools: Input should be a valid list")),
+        _ => Err(ProviderRefusal::invalid("tools: Input should be a valid list")),
     }
 }
 
-fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let limit = rule_input.provider.messages_tool_name_bytes;
     for (index, tool) in tools(rule_input) {
         match tool["name"].as_str() {
             // A toolset has no name.
             None if is_server_tool(tool) => {}
-            None => return Err(Refusal::invalid(format!("tools.{index}.custom.name: Field required"))),
+            None => {
+                return Err(ProviderRefusal::invalid(format!(
+                    "tools.{index}.custom.name: Field required"
+                )));
+            }
             Some(name) if is_tool_name(name, limit) => {}
             Some(_) => {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "tools.{index}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,{limit}}}$'"
                 )));
             }
@@ -58,9 +64,9 @@ fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match first_double(tools(rule_input).filter_map(|(_, tool)| tool["name"].as_str())) {
-        Some(name) => Err(Refusal::invalid(format!(
+        Some(name) => Err(ProviderRefusal::invalid(format!(
             "tools: Tool names must be unique. Found {name} twice."
         ))),
         None => Ok(()),
@@ -68,7 +74,7 @@ fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Own tools have a JSON Schema of an object; a tool in the Chat shape is not known.
-fn tool_schema(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_schema(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
         let is_missing = kind.starts_with("code_execution_") && !rule_input.provider.code_tools;
@@ -76,23 +82,23 @@ fn tool_schema(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             continue;
         }
         if is_missing || kind == "function" {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "tools.{index}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
             )));
         }
         if !is_given(&tool["input_schema"]) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "tools.{index}.custom.input_schema: Field required"
             )));
         }
         let has_type = tool["input_schema"]["type"] == "object";
         if !has_type || !is_object_schema(&tool["input_schema"]) {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "tools.{index}.custom.input_schema.type: Input should be 'object'"
             )));
         }
         if is_given(&tool["description"]) && !tool["description"].is_string() {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "tools.{index}.custom.description: Input should be a valid string"
             )));
         }
@@ -100,25 +106,25 @@ fn tool_schema(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let choice = &rule_input.body["tool_choice"];
     if !is_given(choice) {
         return Ok(());
     }
     let kind = choice["type"].as_str().unwrap_or_default();
     if !["auto", "any", "tool", "none"].contains(&kind) {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "tool_choice: Input should be an object with a type 'auto', 'any', 'tool' or 'none'",
         ));
     }
     if kind != "none" && tools(rule_input).next().is_none() {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "tool_choice may only be specified while providing tools.",
         ));
     }
     let named = |name: &str| tools(rule_input).any(|(_, tool)| tool["name"] == name);
     if kind == "tool" && !choice["name"].as_str().is_some_and(named) {
-        return Err(Refusal::invalid(format!(
+        return Err(ProviderRefusal::invalid(format!(
             "Tool {} not found in provided tools",
             choice["name"]
         )));
@@ -128,7 +134,7 @@ fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         Some("enabled" | "adaptive")
     );
     if thinks && matches!(kind, "any" | "tool") {
-        return Err(Refusal::invalid(
+        return Err(ProviderRefusal::invalid(
             "Thinking may not be enabled when tool_choice forces tool use.",
         ));
     }

@@ -49,7 +49,7 @@ impl RuleInput<'_> {
 
 /// A refusal, before it takes the shape of a format.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct ProviderRefusal {
     pub(super) status: u16,
     /// `error.type`.
     pub(super) kind: &'static str,
@@ -62,7 +62,7 @@ pub(super) struct Refusal {
     pub(super) rule: Option<&'static str>,
 }
 
-impl Refusal {
+impl ProviderRefusal {
     /// An invalid request.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self {
@@ -91,7 +91,7 @@ pub(super) struct Rule {
     /// A short name, unique within the format.
     pub(super) name: &'static str,
     /// The test.
-    pub(super) check: fn(&RuleInput<'_>) -> Result<(), Refusal>,
+    pub(super) check: fn(&RuleInput<'_>) -> Result<(), ProviderRefusal>,
 }
 
 /// The rules of a format, in the order in which they are tested.
@@ -134,9 +134,9 @@ pub(super) fn member_count(bytes: &[u8]) -> usize {
 }
 
 /// Refuses what a real provider refuses: the first broken rule.
-pub(super) fn check(format: FormatName, rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+pub(super) fn check(format: FormatName, rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     rules(format).into_iter().try_for_each(|rule| {
-        (rule.check)(rule_input).map_err(|refusal| Refusal {
+        (rule.check)(rule_input).map_err(|refusal| ProviderRefusal {
             rule: Some(rule.name),
             ..refusal
         })

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, is_tool_name, items, tools};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Longest tool name in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -131,11 +131,11 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let members = rule_input.body.as_object().into_iter().flatten();
     for (key, _) in members {
         if !MEMBERS.contains(&key.as_str()) || (rule_input.counting && NOT_COUNTED.contains(&key.as_str())) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 key.clone(),
                 "unknown_parameter",
                 format!("Unknown parameter: '{key}'."),
@@ -145,32 +145,32 @@ fn known_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn model_given(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn model_given(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if rule_input.body["model"].as_str().is_some_and(|model| !model.is_empty()) {
         return Ok(());
     }
-    Err(Refusal::at(
+    Err(ProviderRefusal::at(
         "model",
         "missing_required_parameter",
         "Missing required parameter: 'model'.",
     ))
 }
 
-fn instructions_text(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn instructions_text(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let instructions = &rule_input.body["instructions"];
     if instructions.is_null() || instructions.is_string() {
         return Ok(());
     }
-    Err(Refusal::at(
+    Err(ProviderRefusal::at(
         "instructions",
         "invalid_type",
         "Invalid type for 'instructions': expected a string.",
     ))
 }
 
-fn one_state(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn one_state(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     if is_given(&rule_input.body["previous_response_id"]) && is_given(&rule_input.body["conversation"]) {
-        return Err(Refusal::at(
+        return Err(ProviderRefusal::at(
             "previous_response_id",
             "mutually_exclusive_parameters",
             "Mutually exclusive parameters: 'previous_response_id' and 'conversation'.",
@@ -179,11 +179,11 @@ fn one_state(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn flags(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn flags(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for key in ["background", "parallel_tool_calls", "store", "stream"] {
         let flag = &rule_input.body[key];
         if is_given(flag) && !flag.is_boolean() {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 key,
                 "invalid_type",
                 format!("Invalid type for '{key}': expected a boolean."),
@@ -193,25 +193,25 @@ fn flags(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn include_known(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn include_known(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let include = &rule_input.body["include"];
     let known = |one: &Value| one.as_str().is_some_and(|name| INCLUDES.contains(&name));
     if include.is_null() || include.as_array().is_some_and(|all| all.iter().all(known)) {
         return Ok(());
     }
-    Err(Refusal::at(
+    Err(ProviderRefusal::at(
         "include",
         "invalid_value",
         format!("Invalid value: {include}. Supported values are: {INCLUDES:?}."),
     ))
 }
 
-fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_type(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input) {
         let kind = tool["type"].as_str().unwrap_or_default();
         let has_tool = kind != "shell" || rule_input.provider.code_tools;
         if kind != "function" && !(HOSTED.contains(&kind) && has_tool) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("tools[{index}].type"),
                 "invalid_value",
                 format!("Invalid value: '{kind}'. A type of tool is expected."),
@@ -225,10 +225,10 @@ fn named<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Val
     tools(rule_input).filter(|(_, tool)| ["function", "custom"].contains(&tool["type"].as_str().unwrap_or_default()))
 }
 
-fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in named(rule_input) {
         if !is_tool_name(tool["name"].as_str().unwrap_or_default(), MAX_NAME_BYTES) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("tools[{index}].name"),
                 "invalid_value",
                 format!(
@@ -240,9 +240,9 @@ fn tool_name(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match first_double(named(rule_input).filter_map(|(_, tool)| tool["name"].as_str())) {
-        Some(name) => Err(Refusal::at(
+        Some(name) => Err(ProviderRefusal::at(
             "tools",
             "invalid_value",
             format!("Duplicate tool name: '{name}'. Tool names must be unique."),
@@ -252,11 +252,11 @@ fn tool_name_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// A schema of an object; a strict one names all of its properties as required and allows no others.
-fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input).filter(|(_, tool)| tool["type"] == "function") {
         let (parameters, name) = (&tool["parameters"], tool["name"].as_str().unwrap_or_default());
         let refuse = |text: &str| {
-            Err(Refusal::at(
+            Err(ProviderRefusal::at(
                 format!("tools[{index}].parameters"),
                 "invalid_function_parameters",
                 format!("Invalid schema for function '{name}': {text}"),
@@ -276,7 +276,7 @@ fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let choice = &rule_input.body["tool_choice"];
     if !is_given(choice) {
         return Ok(());
@@ -299,7 +299,7 @@ fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     if holds {
         return Ok(());
     }
-    Err(Refusal::at(
+    Err(ProviderRefusal::at(
         "tool_choice",
         "invalid_value",
         format!("Tool choice {choice} not found in 'tools' parameter or not a valid choice."),

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::signature;
 use super::values::{is_given, is_tool_name, items};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Longest call id in bytes.
 const MAX_CALL_ID_BYTES: usize = 64;
@@ -83,13 +83,13 @@ fn kind(item: &Value) -> &str {
     item["type"].as_str().unwrap_or("message")
 }
 
-fn input_given(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn input_given(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     match &rule_input.body["input"] {
         Value::String(_) => Ok(()),
         Value::Array(list) if !list.is_empty() => Ok(()),
         // A template of the provider's brings items of its own.
         Value::Array(_) | Value::Null if rule_input.body["prompt"]["id"].is_string() => Ok(()),
-        _ => Err(Refusal::at(
+        _ => Err(ProviderRefusal::at(
             "input",
             "missing_required_parameter",
             "One of 'input' or 'previous_response_id' or 'prompt' or 'conversation' must be provided, and 'input' must be a string or a list of items.",
@@ -97,11 +97,11 @@ fn input_given(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     }
 }
 
-fn message_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn message_role(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "message") {
         let role = item["role"].as_str().unwrap_or_default();
         if !["user", "assistant", "system", "developer"].contains(&role) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}].role"),
                 "invalid_value",
                 format!(
@@ -114,7 +114,7 @@ fn message_role(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// A string, or parts of the kinds that the role may have.
-fn message_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn message_content(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "message") {
         let allowed: &[&str] = if item["role"] == "assistant" {
             &["output_text", "refusal"]
@@ -124,7 +124,7 @@ fn message_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         let content = &item["content"];
         let holds = |part: &Value| allowed.contains(&part["type"].as_str().unwrap_or_default());
         if !(content.is_string() || content.as_array().is_some_and(|parts| parts.iter().all(holds))) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}].content"),
                 "invalid_value",
                 format!("Invalid value in 'input[{at}].content'. Supported values are: {allowed:?}."),
@@ -134,7 +134,7 @@ fn message_content(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn item_id(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn item_id(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in input(rule_input) {
         let Some((id, (_, prefix))) = item["id"]
             .as_str()
@@ -143,7 +143,7 @@ fn item_id(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             continue;
         };
         if !id.starts_with(prefix) || id.len() > MAX_CALL_ID_BYTES {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}].id"),
                 "invalid_value",
                 format!("Invalid 'input[{at}].id': '{id}'. Expected an ID that begins with '{prefix}'."),
@@ -159,11 +159,11 @@ fn is_call_id(value: &Value) -> bool {
         .is_some_and(|id| (1..=MAX_CALL_ID_BYTES).contains(&id.len()))
 }
 
-fn call_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "function_call") {
         let named = is_tool_name(item["name"].as_str().unwrap_or_default(), 128);
         if !named || !item["arguments"].is_string() || !is_call_id(&item["call_id"]) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}]"),
                 "invalid_value",
                 format!(
@@ -188,10 +188,10 @@ fn answered(item: &Value) -> Option<&str> {
     kind(item).strip_suffix("_output")
 }
 
-fn call_id_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_id_once(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let double = super::values::first_double(calls(rule_input).filter_map(|(_, item)| item["call_id"].as_str()));
     double.map_or(Ok(()), |id| {
-        Err(Refusal::at(
+        Err(ProviderRefusal::at(
             "input",
             "invalid_value",
             format!("Duplicate function call with call_id {id}."),
@@ -199,7 +199,7 @@ fn call_id_once(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     })
 }
 
-fn output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn output_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in outputs(rule_input).filter(|(_, item)| answered(item).is_some_and(|call| NAMED.contains(&call))) {
         let output = &item["output"];
         let listed = output.as_array().is_some_and(|parts| {
@@ -208,7 +208,7 @@ fn output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
                 .all(|part| part["type"].as_str().is_some_and(|kind| kind.starts_with("input_")))
         });
         if !is_call_id(&item["call_id"]) || !(output.is_string() || listed) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}].output"),
                 "invalid_type",
                 format!(
@@ -220,12 +220,12 @@ fn output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn output_of_call(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn output_of_call(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in outputs(rule_input) {
         let earlier = calls(rule_input).any(|(index, call)| index < at && call["call_id"] == item["call_id"]);
         let double = outputs(rule_input).any(|(index, other)| index < at && other["call_id"] == item["call_id"]);
         if !earlier || double {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 "input",
                 "invalid_value",
                 format!(
@@ -239,7 +239,7 @@ fn output_of_call(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Each call is answered.
-fn call_output(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn call_output(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (_, call) in calls(rule_input) {
         if !outputs(rule_input).any(|(_, output)| output["call_id"] == call["call_id"]) {
             let what = if NAMED.contains(&kind(call)) {
@@ -247,7 +247,7 @@ fn call_output(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             } else {
                 kind(call)
             };
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 "input",
                 "invalid_value",
                 format!("No tool output found for {what} {}.", text(&call["call_id"])),
@@ -262,7 +262,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// Reasoning and the item behind it belong together: its id carries the mark of the reasoning.
-fn reasoning_pair(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn reasoning_pair(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let all: Vec<&Value> = items(&rule_input.body["input"]).collect();
     for (at, item) in all.iter().enumerate() {
         let id = text(&item["id"]);
@@ -274,14 +274,14 @@ fn reasoning_pair(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         if kind(item) == "reasoning" && is_given(&item["id"]) {
             let next = all.get(at + 1).and_then(|next| next["id"].as_str());
             if next.and_then(signature::mark_of) != Some(mark(item).as_str()) {
-                return Err(Refusal::invalid(format!(
+                return Err(ProviderRefusal::invalid(format!(
                     "Item '{id}' of type 'reasoning' was provided without its required following item."
                 )));
             }
         } else if let Some(own) = signature::mark_of(id)
             && before.is_none_or(|reasoning| mark(reasoning) != own)
         {
-            return Err(Refusal::invalid(format!(
+            return Err(ProviderRefusal::invalid(format!(
                 "Item '{id}' of type '{}' was provided without its required 'reasoning' item.",
                 kind(item)
             )));
@@ -291,18 +291,18 @@ fn reasoning_pair(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Where nothing is stored, reasoning comes back with its encrypted content, unchanged.
-fn reasoning_kept(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn reasoning_kept(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in input(rule_input).filter(|(_, item)| kind(item) == "reasoning") {
         let encrypted = &item["encrypted_content"];
         if is_given(encrypted) && !signature::verify_sealed(text(encrypted)) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}].encrypted_content"),
                 "invalid_encrypted_content",
                 "The encrypted content could not be verified.",
             ));
         }
         if rule_input.body["store"] == false && !is_given(encrypted) {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 "input",
                 "item_not_found",
                 format!(

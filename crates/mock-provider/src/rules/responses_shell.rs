@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::values::{is_given, items, tools};
-use super::{Refusal, Rule, RuleInput};
+use super::{ProviderRefusal, Rule, RuleInput};
 
 /// Longest call id in bytes.
 const MAX_CALL_ID_BYTES: usize = 64;
@@ -28,7 +28,7 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// One of three environments; skills that are attached are the provider's own: ids of a gateway are not found here.
-fn shell_environment(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn shell_environment(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (index, tool) in tools(rule_input).filter(|(_, tool)| tool["type"] == "shell") {
         let environment = &tool["environment"];
         if !is_given(environment) {
@@ -37,7 +37,7 @@ fn shell_environment(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         let kind = environment["type"].as_str().unwrap_or_default();
         let complete = kind != "container_reference" || environment["container_id"].is_string();
         if !["local", "container_auto", "container_reference"].contains(&kind) || !complete {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("tools[{index}].environment"),
                 "invalid_value",
                 format!(
@@ -48,9 +48,9 @@ fn shell_environment(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
         for skill in items(&environment["skills"]).filter(|skill| skill["type"] == "skill_reference") {
             let id = skill["skill_id"].as_str().unwrap_or_default();
             if !id.starts_with("skill_") || id.starts_with("skill_knack_") {
-                return Err(Refusal {
+                return Err(ProviderRefusal {
                     status: 404,
-                    ..Refusal::at(
+                    ..ProviderRefusal::at(
                         format!("tools[{index}].environment.skills"),
                         "not_found",
                         format!("Skill '{id}' not found."),
@@ -78,12 +78,12 @@ fn has_id(item: &Value, prefix: &str) -> bool {
     !is_given(&item["id"]) || item["id"].as_str().is_some_and(|id| id.starts_with(prefix))
 }
 
-fn shell_call_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn shell_call_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     for (at, item) in of_type(rule_input, "shell_call") {
         let commands = item["action"]["commands"].as_array();
         let texts = commands.is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_string));
         if !texts || !has_call_id(item) || !has_id(item, "sh_") {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}]"),
                 "invalid_value",
                 format!("Invalid 'input[{at}]': a shell_call has 'call_id' and 'action.commands', a list of strings."),
@@ -93,7 +93,7 @@ fn shell_call_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn shell_output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn shell_output_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let holds = |one: &Value| {
         let outcome = &one["outcome"];
         let ended = match outcome["type"].as_str() {
@@ -106,7 +106,7 @@ fn shell_output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
     for (at, item) in of_type(rule_input, "shell_call_output") {
         let complete = item["output"].as_array().is_some_and(|list| list.iter().all(holds));
         if !complete || !has_call_id(item) || !has_id(item, "sho_") {
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 format!("input[{at}].output"),
                 "invalid_value",
                 format!(
@@ -119,7 +119,7 @@ fn shell_output_fields(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
 }
 
 /// Each call has one output behind it, and each output a call.
-fn shell_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
+fn shell_pairs(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
     let calls: Vec<(usize, &Value)> = of_type(rule_input, "shell_call").collect();
     let outputs: Vec<(usize, &Value)> = of_type(rule_input, "shell_call_output").collect();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -129,7 +129,7 @@ fn shell_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             .filter(|(number, output)| number > at && output["call_id"] == call["call_id"]);
         if answers.count() != 1 {
             let id = text(&call["call_id"]);
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 "input",
                 "invalid_value",
                 format!("No shell call output found for shell call {id}."),
@@ -144,7 +144,7 @@ fn shell_pairs(rule_input: &RuleInput<'_>) -> Result<(), Refusal> {
             != 1
         {
             let id = text(&output["call_id"]);
-            return Err(Refusal::at(
+            return Err(ProviderRefusal::at(
                 "input",
                 "invalid_value",
                 format!("No shell call found for shell call output with call_id {id}."),

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::super::rules::Refusal;
+use super::super::rules::ProviderRefusal;
 use super::page;
 
 /// Most completions that are kept; a mock that is asked for more forgets the oldest.
@@ -68,17 +68,26 @@ impl Completions {
     /// Answers a request about stored completions.
     ///
     /// Errors: the completion is not known, the call is none of the API's, or its metadata or page is not.
-    pub(in super::super) fn serve(&self, method: &str, path: &str, query: &str, body: &[u8]) -> Result<Value, Refusal> {
+    pub(in super::super) fn serve(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &[u8],
+    ) -> Result<Value, ProviderRefusal> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, rest)) = path.trim_end_matches('/').rsplit_once("/chat/completions/") else {
             let bodies: Vec<Value> = all.iter().map(|one| one.body.clone()).collect();
             return checked(&bodies, query);
         };
         let (id, verb) = rest.split_once('/').unwrap_or((rest, ""));
-        let at = all.iter().position(|one| one.body["id"] == id).ok_or_else(|| Refusal {
-            status: 404,
-            ..Refusal::invalid(format!("Completion {id} not found"))
-        })?;
+        let at = all
+            .iter()
+            .position(|one| one.body["id"] == id)
+            .ok_or_else(|| ProviderRefusal {
+                status: 404,
+                ..ProviderRefusal::invalid(format!("Completion {id} not found"))
+            })?;
         match (method, verb) {
             ("GET", "") => Ok(all[at].body.clone()),
             ("GET", "messages") => checked(&all[at].messages, query),
@@ -90,30 +99,30 @@ impl Completions {
                 all.remove(at);
                 Ok(json!({"id": id, "object": "chat.completion.deleted", "deleted": true}))
             }
-            _ => Err(Refusal {
+            _ => Err(ProviderRefusal {
                 status: 405,
-                ..Refusal::invalid("Method not allowed")
+                ..ProviderRefusal::invalid("Method not allowed")
             }),
         }
     }
 }
 
 /// A page of a list, oldest first unless asked otherwise.
-fn checked(all: &[Value], query: &str) -> Result<Value, Refusal> {
+fn checked(all: &[Value], query: &str) -> Result<Value, ProviderRefusal> {
     let limit = super::asked(query, "limit");
     if limit.is_some_and(|limit| {
         !limit
             .parse::<usize>()
             .is_ok_and(|limit| (1..=MAX_PAGE).contains(&limit))
     }) {
-        return Err(Refusal::at(
+        return Err(ProviderRefusal::at(
             "limit",
             "invalid_value",
             format!("Invalid 'limit': expected 1 to {MAX_PAGE}."),
         ));
     }
     if let Some(after) = super::asked(query, "after").filter(|after| all.iter().all(|one| one["id"] != **after)) {
-        return Err(Refusal::at(
+        return Err(ProviderRefusal::at(
             "after",
             "invalid_value",
             format!("No element with id '{after}'."),
@@ -123,7 +132,7 @@ fn checked(all: &[Value], query: &str) -> Result<Value, Refusal> {
 }
 
 /// The metadata of an update: texts, and nothing beside it.
-fn metadata(body: &[u8]) -> Result<Value, Refusal> {
+fn metadata(body: &[u8]) -> Result<Value, ProviderRefusal> {
     let asked: Value = serde_json::from_slice(body).unwrap_or_default();
     let only = asked.as_object().is_some_and(|members| members.keys().eq(["metadata"]));
     let texts = asked["metadata"]
@@ -132,7 +141,7 @@ fn metadata(body: &[u8]) -> Result<Value, Refusal> {
     if only && texts {
         Ok(asked["metadata"].clone())
     } else {
-        Err(Refusal::at(
+        Err(ProviderRefusal::at(
             "metadata",
             "invalid_type",
             "Expected metadata: an object of strings.",

@@ -39,10 +39,30 @@ pub(crate) trait Sink {
     /// Whether a file of this path and size can be taken, before it is read.
     ///
     /// Errors: why not.
-    fn judge(&self, path: &str, size: u64) -> Result<(), (FileErrorKind, String)>;
+    fn judge(&self, path: &str, size: u64) -> Result<(), UncollectedFile>;
 
     /// Takes one thing.
     fn take(&mut self, found: CollectedEntry<'_>);
+}
+
+/// Why something of a run is not collected.
+#[derive(Debug)]
+pub(crate) struct UncollectedFile {
+    pub kind: FileErrorKind,
+    pub message: String,
+}
+
+impl UncollectedFile {
+    /// Not collected for a reason of this kind.
+    pub(crate) fn new(kind: FileErrorKind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { kind, message }
+    }
+
+    /// Its content or its entry cannot be read.
+    fn unreadable(error: impl Into<std::io::Error>) -> Self {
+        Self::new(FileErrorKind::Unreadable, error.into().to_string())
+    }
 }
 
 struct Budget {
@@ -74,9 +94,12 @@ pub(crate) fn collect(
     let mut visit = |path: &[u8], entry: WalkEntry<'_>| {
         let outcome = match entry {
             WalkEntry::Leaf { parent, name, stat } => one(parent, name, stat, path, staged, &mut budget, sink),
-            WalkEntry::TooDeep => Err((FileErrorKind::TooDeep, format!("deeper than {MAX_DEPTH} directories"))),
-            WalkEntry::Unreadable(error) => Err((FileErrorKind::Unreadable, std::io::Error::from(error).to_string())),
-            WalkEntry::TooMany => Err((
+            WalkEntry::TooDeep => Err(UncollectedFile::new(
+                FileErrorKind::TooDeep,
+                format!("deeper than {MAX_DEPTH} directories"),
+            )),
+            WalkEntry::Unreadable(error) => Err(UncollectedFile::unreadable(error)),
+            WalkEntry::TooMany => Err(UncollectedFile::new(
                 FileErrorKind::TooMany,
                 format!("more than {MAX_ENTRIES} entries; the rest was not looked at"),
             )),
@@ -84,9 +107,9 @@ pub(crate) fn collect(
         match outcome {
             Ok(()) => {}
             // Files over the count are reported in one summary.
-            Err((FileErrorKind::TooMany, _)) if !path.is_empty() => over_count += 1,
+            Err(why) if matches!(why.kind, FileErrorKind::TooMany) && !path.is_empty() => over_count += 1,
             Err(_) if budget.errors >= MAX_ERRORS => more_errors += 1,
-            Err((kind, message)) => {
+            Err(UncollectedFile { kind, message }) => {
                 budget.errors += 1;
                 sink.take(CollectedEntry::Error {
                     path: String::from_utf8_lossy(path).into_owned(),
@@ -127,8 +150,6 @@ fn report_summary(sink: &mut dyn Sink, kind: FileErrorKind, message: String) {
     });
 }
 
-type Refusal = (FileErrorKind, String);
-
 /// Takes one entry that is not a directory.
 fn one(
     parent: &OwnedFd,
@@ -138,8 +159,8 @@ fn one(
     staged: &Staged,
     budget: &mut Budget,
     sink: &mut dyn Sink,
-) -> Result<(), Refusal> {
-    let refuse = |kind, message: &str| Err((kind, message.to_owned()));
+) -> Result<(), UncollectedFile> {
+    let refuse = |kind, message: &str| Err(UncollectedFile::new(kind, message));
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
         FileType::Symlink => {
@@ -160,7 +181,7 @@ fn one(
         budget.check(size)?;
         sink.judge(path, size)?;
     }
-    let opened = open(parent, name).map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
+    let opened = open(parent, name).map_err(UncollectedFile::unreadable)?;
     if maybe_unchanged && before.map(|(_, hash)| hash) == hash_of(&opened) {
         return Ok(());
     }
@@ -169,12 +190,11 @@ fn one(
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
     let limit = budget.bytes.saturating_add(1);
     // From the start: the comparison above may have read to the end.
-    rustix::fs::seek(&opened, rustix::fs::SeekFrom::Start(0))
-        .map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
+    rustix::fs::seek(&opened, rustix::fs::SeekFrom::Start(0)).map_err(UncollectedFile::unreadable)?;
     (&opened)
         .take(limit)
         .read_to_end(&mut bytes)
-        .map_err(|error| (FileErrorKind::Unreadable, error.to_string()))?;
+        .map_err(UncollectedFile::unreadable)?;
     budget.check(bytes.len() as u64)?;
     sink.judge(path, bytes.len() as u64)?;
     budget.bytes -= bytes.len() as u64;
@@ -190,15 +210,15 @@ fn one(
 }
 
 impl Budget {
-    fn check(&self, size: u64) -> Result<(), Refusal> {
+    fn check(&self, size: u64) -> Result<(), UncollectedFile> {
         if self.files == 0 {
-            return Err((FileErrorKind::TooMany, "over the number of files".to_owned()));
+            return Err(UncollectedFile::new(FileErrorKind::TooMany, "over the number of files"));
         }
         if size > self.bytes {
             let limit = of_bytes(self.limit);
             let left = of_bytes(self.bytes);
             let message = format!("{size} bytes; the limit for files of one run is {limit}, of which {left} are left");
-            return Err((FileErrorKind::TooLarge, message));
+            return Err(UncollectedFile::new(FileErrorKind::TooLarge, message));
         }
         Ok(())
     }

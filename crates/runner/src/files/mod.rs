@@ -8,7 +8,7 @@ mod folders;
 mod stage;
 mod walk;
 
-pub(crate) use collect::{CollectedEntry, Sink, collect};
+pub(crate) use collect::{CollectedEntry, Sink, UncollectedFile, collect};
 pub(crate) use count::{blocks, count};
 pub(crate) use folders::{HOME, RunFolders, TEMPORARY};
 pub(crate) use stage::{MAX_PATH_BYTES, Staged, stage};

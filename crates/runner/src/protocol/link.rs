@@ -256,7 +256,7 @@ impl Reader {
 
 /// Why a runner did not act on a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LineRefusal {
     /// It was not made with the key: it is not answered.
     Stranger,
     /// A `claim` frame, which the runner's owner may have sent.
@@ -312,22 +312,22 @@ impl RunnerLink {
     }
 
     /// Reads a line of stdin.
-    pub fn read(&mut self, line: &[u8]) -> Result<ToRunner, Refusal> {
+    pub fn read(&mut self, line: &[u8]) -> Result<ToRunner, LineRefusal> {
         let Some(mac) = self.cipher.proven(line, Use::Owner) else {
             if line.len() <= MAX_BIND_BYTES
                 && let Ok(ToRunner::Bind(bind)) = serde_json::from_slice(line)
             {
-                return Err(Refusal::Bind(bind));
+                return Err(LineRefusal::Bind(bind));
             }
-            return Err(Refusal::Stranger);
+            return Err(LineRefusal::Stranger);
         };
         let (due, came) = (self.due, number_of(&mac));
         if due != came {
-            return Err(Refusal::Lost { due, came });
+            return Err(LineRefusal::Lost { due, came });
         }
         self.due += 1;
         self.asked.update(mac);
-        serde_json::from_slice(line).map_err(|error| Refusal::Malformed(error.to_string()))
+        serde_json::from_slice(line).map_err(|error| LineRefusal::Malformed(error.to_string()))
     }
 
     /// The owner's requests so far; see [`OwnerLink::request_digest`].

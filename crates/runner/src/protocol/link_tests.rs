@@ -60,7 +60,7 @@ fn only_the_key_makes_a_frame_of_the_owner() {
     let mut owner = OwnerLink::new(KEY);
     let mut runner = RunnerLink::new(&KEY);
     let cancel = owner.encode(&ToRunner::Cancel);
-    assert_eq!(RunnerLink::new(&OTHER).read(line(&cancel)), Err(Refusal::Stranger));
+    assert_eq!(RunnerLink::new(&OTHER).read(line(&cancel)), Err(LineRefusal::Stranger));
     // No byte of it can be changed, dropped or added.
     let bytes = line(&cancel);
     for position in 0..bytes.len() {
@@ -68,13 +68,13 @@ fn only_the_key_makes_a_frame_of_the_owner() {
         changed[position] ^= 1;
         assert_eq!(
             RunnerLink::new(&KEY).read(&changed),
-            Err(Refusal::Stranger),
+            Err(LineRefusal::Stranger),
             "{position}"
         );
         changed.remove(position);
         assert_eq!(
             RunnerLink::new(&KEY).read(&changed),
-            Err(Refusal::Stranger),
+            Err(LineRefusal::Stranger),
             "{position}"
         );
     }
@@ -84,14 +84,14 @@ fn only_the_key_makes_a_frame_of_the_owner() {
         b"x",
         b"",
     ] {
-        assert_eq!(runner.read(stranger), Err(Refusal::Stranger));
+        assert_eq!(runner.read(stranger), Err(LineRefusal::Stranger));
     }
     assert_eq!(runner.read(bytes), Ok(ToRunner::Cancel));
     // Neither twice, nor after one that is missing.
-    assert_eq!(runner.read(bytes), Err(Refusal::Lost { due: 1, came: 0 }));
+    assert_eq!(runner.read(bytes), Err(LineRefusal::Lost { due: 1, came: 0 }));
     drop(owner.encode(&ToRunner::Cancel));
     let third = owner.encode(&ToRunner::Ack);
-    assert_eq!(runner.read(line(&third)), Err(Refusal::Lost { due: 1, came: 2 }));
+    assert_eq!(runner.read(line(&third)), Err(LineRefusal::Lost { due: 1, came: 2 }));
 }
 
 #[test]
@@ -102,7 +102,10 @@ fn a_frame_of_one_side_is_none_of_the_other() {
     let from_owner = owner.encode(&ToRunner::Ack);
     assert_eq!(Reader::new(&KEY).read(line(&from_owner)), Incoming::Nothing);
     let from_runner = runner.encode(&started());
-    assert_eq!(RunnerLink::new(&KEY).read(line(&from_runner)), Err(Refusal::Stranger));
+    assert_eq!(
+        RunnerLink::new(&KEY).read(line(&from_runner)),
+        Err(LineRefusal::Stranger)
+    );
     assert_eq!(
         Reader::new(&OTHER).read(line(&from_runner)),
         Incoming::Unproven(started())
@@ -115,7 +118,7 @@ fn a_bind_is_read_without_a_key_and_a_key_is_not_printed() {
     let mut runner = RunnerLink::new(&KEY);
     for key in [KEY, OTHER] {
         let bind = OwnerLink::new(key.clone()).bind();
-        let Err(Refusal::Bind(bind)) = runner.read(line(&bind)) else {
+        let Err(LineRefusal::Bind(bind)) = runner.read(line(&bind)) else {
             panic!("a `claim` is distinguished");
         };
         assert!(bind.key == key);

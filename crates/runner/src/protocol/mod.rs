@@ -29,7 +29,7 @@ pub use inbound::{
 };
 pub use key::{KEY_BYTES, Key};
 pub(crate) use link::hex;
-pub use link::{Incoming, OwnerLink, Reader, Refusal, RunnerLink};
+pub use link::{Incoming, LineRefusal, OwnerLink, Reader, RunnerLink};
 pub use outbound::{
     Bound, Exit, FileError, FileErrorKind, FilePiece, FromRunner, KILL_BOUND_MS, LandlockState, Locks, Output,
     OutputStream, Ready, Rejected, RunResult, Sealed, Started, StreamReport, WorkBound,

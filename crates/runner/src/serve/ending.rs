@@ -7,7 +7,7 @@ use rustix::process::WaitStatus;
 use super::bounds::{MAX_PATH_BYTES, MAX_REASON_BYTES, MAX_TOLD_PATH_BYTES};
 use super::run::{ActiveRun, Process, Readiness};
 use super::session::{Session, not_started};
-use crate::files::{CollectedEntry, Sink, collect};
+use crate::files::{CollectedEntry, Sink, UncollectedFile, collect};
 use crate::process::{kill_everything, usage_of_children};
 use crate::protocol::{
     Data, Exit, FileError, FileErrorKind, FilePiece, FromRunner, PIECE_BYTES, RunResult, StreamReport, hex, json_bytes,
@@ -196,16 +196,16 @@ struct Outlet<'a> {
 }
 
 impl Sink for Outlet<'_> {
-    fn judge(&self, path: &str, size: u64) -> Result<(), (FileErrorKind, String)> {
+    fn judge(&self, path: &str, size: u64) -> Result<(), UncollectedFile> {
         let length = json_bytes(path);
         if path.len() > MAX_PATH_BYTES {
-            return Err((
+            return Err(UncollectedFile::new(
                 FileErrorKind::Name,
                 format!("the path has more than {MAX_PATH_BYTES} bytes"),
             ));
         }
         if !self.session.out.fits_file(length, size) {
-            return Err((
+            return Err(UncollectedFile::new(
                 FileErrorKind::TooLarge,
                 format!("{size} bytes; there is no room left beside the output and the other files of this run"),
             ));

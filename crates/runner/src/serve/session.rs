@@ -15,7 +15,7 @@ use crate::files::stage;
 use crate::locks::Kernel;
 use crate::process::{KillScope, Launch, NoChild, WaitingChild, go_ahead};
 use crate::protocol::{
-    Bind, Bound, DecodeError, Exit, Files, FromRunner, Locks, PROTOCOL, PROTOCOL_MIN, Program, Ready, Refusal,
+    Bind, Bound, DecodeError, Exit, Files, FromRunner, LineRefusal, Locks, PROTOCOL, PROTOCOL_MIN, Program, Ready,
     Rejected, Run, RunnerLink, Start, Started, ToRunner, common_protocol, json_bytes, shorten,
 };
 
@@ -100,10 +100,10 @@ impl Session {
         let Ok(line) = line else { return };
         match owner.read(line) {
             Ok(frame) => self.act(frame, now),
-            Err(Refusal::Stranger) => {}
-            Err(Refusal::Bind(_)) => self.answer_bind(),
-            Err(Refusal::Malformed(what)) => self.reject(&format!("frame is malformed: {what}")),
-            Err(Refusal::Lost { due, came }) => {
+            Err(LineRefusal::Stranger) => {}
+            Err(LineRefusal::Bind(_)) => self.answer_bind(),
+            Err(LineRefusal::Malformed(what)) => self.reject(&format!("frame is malformed: {what}")),
+            Err(LineRefusal::Lost { due, came }) => {
                 let reason = format!("frame {due} of the owner is missing: frame {came} arrived instead");
                 self.end(&reason);
             }

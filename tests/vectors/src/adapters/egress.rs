@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use knack_egress::{Guard, Refusal, is_cloud_metadata};
+use knack_egress::{AddressRefusal, Guard, is_cloud_metadata};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -47,8 +47,8 @@ fn verdict(input: &Value) -> Result<&'static str, Failure> {
     let checked = Url::parse(text).map(|url| Guard::new(Vec::new()).check(&url));
     Ok(match checked {
         Ok(Ok(())) => "allowed",
-        Ok(Err(Refusal::Credentials | Refusal::NotPublic | Refusal::OtherPort)) => "blocked",
-        Ok(Err(Refusal::Scheme | Refusal::NoHost)) | Err(_) => "invalid",
+        Ok(Err(AddressRefusal::Credentials | AddressRefusal::NotPublic | AddressRefusal::OtherPort)) => "blocked",
+        Ok(Err(AddressRefusal::Scheme | AddressRefusal::NoHost)) | Err(_) => "invalid",
     })
 }
 

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use crate::files::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES};
 
 /// Uploads of an installation. Each is about half a kilobyte of memory of the process that keeps them.
@@ -75,12 +75,12 @@ impl Default for Bounds {
 
 impl Bounds {
     /// Whether one file may be so large.
-    pub(super) fn admit_file(&self, size: u64) -> Result<(), Refusal> {
+    pub(super) fn admit_file(&self, size: u64) -> Result<(), FilesRefusal> {
         if size <= self.file_bytes {
             return Ok(());
         }
         let text = format!("a file has at most {} bytes", self.file_bytes);
-        Err(Refusal::TooLarge(text))
+        Err(FilesRefusal::TooLarge(text))
     }
 
     /// The bounds of a registry, which stores at most `bytes` for all gateways of an installation, each object for `kept`. One

@@ -18,7 +18,7 @@ use super::named::of_container;
 use super::objects::{Container, ContainerFile, NewContainer, NewContainerFile, SkillReference, Source};
 use super::operation::SKILLS_MAX;
 use super::page::container_page;
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use super::route::FilesCall;
 use super::store::new_id;
 use super::{UserFiles, shapes};
@@ -60,7 +60,11 @@ struct ByFileId {
 }
 
 /// Answers one call.
-pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: FilesCall) -> Result<Response, Refusal> {
+pub(super) async fn answer(
+    asked: &FilesRequest<'_>,
+    store: &UserFiles,
+    call: FilesCall,
+) -> Result<Response, FilesRefusal> {
     let caller = &asked.who;
     let query = asked.parts.uri.query();
     let json = |value: Value| Json(value).into_response();
@@ -94,7 +98,7 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
         FilesCall::ContainerFile { container: id, file } => {
             let (container, _) = store.container(caller, &id, Vec::new()).await?;
             let found = container.files.into_iter().find(|one| one.id == file);
-            let found = found.ok_or(Refusal::Missing("Container file", file))?;
+            let found = found.ok_or(FilesRefusal::Missing("Container file", file))?;
             Ok(json(shapes::container_file(&id, &found)))
         }
         FilesCall::ContainerFileContent { container: id, file } => {
@@ -108,11 +112,11 @@ pub(super) async fn answer(asked: &FilesRequest<'_>, store: &UserFiles, call: Fi
             store.delete_container_file(caller, &id, &file).await?;
             Ok(json(shapes::deleted("container.file.deleted", &file)))
         }
-        _ => Err(Refusal::NoSuchPath),
+        _ => Err(FilesRefusal::NoSuchPath),
     }
 }
 
-async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container, Refusal> {
+async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container, FilesRefusal> {
     let body = read(&asked.body)?;
     let new = new_container(&body)?;
     demand_served(asked, &new.skills).await?;
@@ -124,12 +128,12 @@ async fn create(asked: &FilesRequest<'_>, store: &UserFiles) -> Result<Container
 }
 
 /// Reads the body of a create. Errors name the member that is wrong.
-fn read(body: &[u8]) -> Result<Create, Refusal> {
+fn read(body: &[u8]) -> Result<Create, FilesRefusal> {
     let body: Map<String, Value> = read_json(body)
         .and_then(|value| Ok(serde_json::from_value(value)?))
-        .map_err(|error| Refusal::Invalid("body", format!("the container is not a JSON object: {error}")))?;
+        .map_err(|error| FilesRefusal::Invalid("body", format!("the container is not a JSON object: {error}")))?;
     let member = |name: &str| body.get(name).filter(|value| !value.is_null());
-    let name = member("name").ok_or_else(|| Refusal::Invalid("name", "name: required".to_owned()))?;
+    let name = member("name").ok_or_else(|| FilesRefusal::Invalid("name", "name: required".to_owned()))?;
     Ok(Create {
         name: typed("name", name)?,
         expires_after: member("expires_after")
@@ -144,12 +148,12 @@ fn read(body: &[u8]) -> Result<Create, Refusal> {
     })
 }
 
-fn typed<T: DeserializeOwned>(name: &'static str, value: &Value) -> Result<T, Refusal> {
-    T::deserialize(value).map_err(|error| Refusal::Invalid(name, format!("{name}: {error}")))
+fn typed<T: DeserializeOwned>(name: &'static str, value: &Value) -> Result<T, FilesRefusal> {
+    T::deserialize(value).map_err(|error| FilesRefusal::Invalid(name, format!("{name}: {error}")))
 }
 
-fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
-    let invalid = |field, text: &str| Err(Refusal::Invalid(field, format!("{field}: {text}")));
+fn new_container(body: &Create) -> Result<NewContainer, FilesRefusal> {
+    let invalid = |field, text: &str| Err(FilesRefusal::Invalid(field, format!("{field}: {text}")));
     if body.name.len() > NAME_MAX_BYTES {
         return invalid("name", "at most 255 bytes");
     }
@@ -184,8 +188,8 @@ fn new_container(body: &Create) -> Result<NewContainer, Refusal> {
 }
 
 /// Reads the references to skills.
-fn skills(entries: &[Value]) -> Result<Vec<SkillReference>, Refusal> {
-    let invalid = |text: String| Refusal::Invalid("skills", format!("skills: {text}"));
+fn skills(entries: &[Value]) -> Result<Vec<SkillReference>, FilesRefusal> {
+    let invalid = |text: String| FilesRefusal::Invalid("skills", format!("skills: {text}"));
     if entries.len() > SKILLS_MAX {
         return Err(invalid(format!(
             "at most {SKILLS_MAX}; attach more to the shell of a request"
@@ -226,7 +230,7 @@ fn skills(entries: &[Value]) -> Result<Vec<SkillReference>, Refusal> {
 
 /// Refuses skills that are not served here. Without a catalog that is not known: each request that names the container
 /// checks them.
-async fn demand_served(asked: &FilesRequest<'_>, skills: &[SkillReference]) -> Result<(), Refusal> {
+async fn demand_served(asked: &FilesRequest<'_>, skills: &[SkillReference]) -> Result<(), FilesRefusal> {
     if skills.is_empty() {
         return Ok(());
     }
@@ -235,21 +239,21 @@ async fn demand_served(asked: &FilesRequest<'_>, skills: &[SkillReference]) -> R
         return Ok(());
     }
     inject::demand_served(&of_container(skills, Format::Responses), &snapshot.catalog)
-        .map_err(|text| Refusal::Invalid("skills", format!("skills: {text}")))
+        .map_err(|text| FilesRefusal::Invalid("skills", format!("skills: {text}")))
 }
 
 /// Refuses an id that names a file of the provider.
-fn demand_own(id: &str, field: &'static str) -> Result<(), Refusal> {
+fn demand_own(id: &str, field: &'static str) -> Result<(), FilesRefusal> {
     if is_own_file(id) {
         return Ok(());
     }
     let text = format!(
         "{field}: {id} is a file of the provider; a container of this gateway accepts only files that were uploaded here"
     );
-    Err(Refusal::Invalid(field, text))
+    Err(FilesRefusal::Invalid(field, text))
 }
 
-async fn add(asked: &FilesRequest<'_>, store: &UserFiles, id: &str) -> Result<ContainerFile, Refusal> {
+async fn add(asked: &FilesRequest<'_>, store: &UserFiles, id: &str) -> Result<ContainerFile, FilesRefusal> {
     let caller = &asked.who;
     store.container(caller, id, Vec::new()).await?;
     if form::is_form(&asked.parts.headers) {
@@ -258,7 +262,7 @@ async fn add(asked: &FilesRequest<'_>, store: &UserFiles, id: &str) -> Result<Co
     }
     let named: ByFileId = serde_json::from_slice(&asked.body).map_err(|_| {
         let text = "send a file as multipart/form-data in a part named file, or {\"file_id\": \"…\"} as JSON";
-        Refusal::Invalid("file", text.to_owned())
+        FilesRefusal::Invalid("file", text.to_owned())
     })?;
     demand_own(&named.file_id, "file_id")?;
     let found = asked.gateway.own_file(caller, &named.file_id).await?;
@@ -306,10 +310,10 @@ impl Gateway {
         store: &UserFiles,
         new: NewContainer,
         ids: &[String],
-    ) -> Result<Container, Refusal> {
+    ) -> Result<Container, FilesRefusal> {
         if ids.len() > FILE_IDS_MAX {
             let text = format!("file_ids: at most {FILE_IDS_MAX}");
-            return Err(Refusal::Invalid("file_ids", text));
+            return Err(FilesRefusal::Invalid("file_ids", text));
         }
         let (mut files, mut names) = (Vec::new(), Vec::new());
         for (index, id) in ids.iter().enumerate() {
@@ -346,7 +350,7 @@ impl Gateway {
         store: &UserFiles,
         container: &str,
         (found, name): (&FoundFile, String),
-    ) -> Result<ContainerFile, Refusal> {
+    ) -> Result<ContainerFile, FilesRefusal> {
         if matches!(found.content, Content::Uploaded) {
             return store.copy_to_container(who, container, (&found.info, &name)).await;
         }

@@ -6,7 +6,7 @@ use knack_registry::Dialect;
 
 use super::files_caller::FilesCaller;
 use super::info::{Content, FoundFile};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use crate::http_server::budget::Holding;
 use crate::state::Gateway;
 
@@ -21,19 +21,19 @@ pub(super) struct FilesRequest<'a> {
 
 impl Gateway {
     /// A content's share of the memory, until it is sent or put where it goes.
-    pub(super) fn hold_content(&self, who: &FilesCaller, bytes: u64) -> Result<Holding, Refusal> {
+    pub(super) fn hold_content(&self, who: &FilesCaller, bytes: u64) -> Result<Holding, FilesRefusal> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.requests.hold(&who.counted, bytes).map_err(|_| Refusal::Busy)
+        self.requests.hold(&who.counted, bytes).map_err(|_| FilesRefusal::Busy)
     }
 
     /// A file of a caller by an id of Knack: made by a run here, uploaded, or made at another replica of this gateway.
-    pub(super) async fn own_file(&self, who: &FilesCaller, id: &str) -> Result<FoundFile, Refusal> {
+    pub(super) async fn own_file(&self, who: &FilesCaller, id: &str) -> Result<FoundFile, FilesRefusal> {
         if let Some(made) = self.files.find(&who.bucket(), id) {
             return Ok(FoundFile::of_run(made));
         }
         let uploaded = match &self.user_files {
             Some(store) => store.file(who, id).await,
-            None => Err(Refusal::Missing("File", id.to_owned())),
+            None => Err(FilesRefusal::Missing("File", id.to_owned())),
         };
         let refusal = match uploaded {
             Ok(info) => return Ok(FoundFile::uploaded(info)),
@@ -48,12 +48,12 @@ impl Gateway {
     }
 
     /// The content of a file that was found.
-    pub(super) async fn content_of(&self, who: &FilesCaller, found: &FoundFile) -> Result<Bytes, Refusal> {
+    pub(super) async fn content_of(&self, who: &FilesCaller, found: &FoundFile) -> Result<Bytes, FilesRefusal> {
         match (&found.content, &self.user_files) {
-            (Content::Here(stored), _) => stored.read().await.ok_or(Refusal::Failed),
+            (Content::Here(stored), _) => stored.read().await.ok_or(FilesRefusal::Failed),
             (Content::Read(bytes), _) => Ok(bytes.clone()),
             (Content::Uploaded, Some(store)) => store.file_content(who, &found.info.id).await,
-            (Content::Uploaded, None) => Err(Refusal::Missing("File", found.info.id.clone())),
+            (Content::Uploaded, None) => Err(FilesRefusal::Missing("File", found.info.id.clone())),
         }
     }
 }

@@ -7,7 +7,7 @@ use http::HeaderMap;
 use knack_registry::sent_name;
 use multer::Multipart;
 
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 
 /// Fields of a form beside its file: the APIs know four.
 const FIELDS_MAX: usize = 16;
@@ -51,14 +51,14 @@ fn content_type(headers: &HeaderMap) -> &str {
 }
 
 /// Reads a form with one file, in the part `file`.
-pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refusal> {
+pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, FilesRefusal> {
     let boundary = multer::parse_boundary(content_type(headers)).map_err(|_| {
         let text = "send the file as multipart/form-data with a boundary, in a part named file";
-        Refusal::Invalid("file", text.to_owned())
+        FilesRefusal::Invalid("file", text.to_owned())
     })?;
     let stream = futures::stream::once(async move { Ok::<_, std::io::Error>(body) });
     let mut parts = Multipart::new(stream, boundary);
-    let broken = |error: multer::Error| Refusal::Invalid("file", format!("the form cannot be read: {error}"));
+    let broken = |error: multer::Error| FilesRefusal::Invalid("file", format!("the form cannot be read: {error}"));
     let (mut fields, mut file) = (BTreeMap::new(), None);
     while let Some(part) = parts.next_field().await.map_err(broken)? {
         let name = part.name().unwrap_or_default().to_owned();
@@ -67,9 +67,13 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
             let sent = part.content_type().map(ToString::to_string);
             let bytes = part.bytes().await.map_err(broken)?;
             if file.is_some() {
-                return Err(Refusal::Invalid("file", "send one file with each request".to_owned()));
+                return Err(FilesRefusal::Invalid(
+                    "file",
+                    "send one file with each request".to_owned(),
+                ));
             }
-            let given = given.ok_or_else(|| Refusal::Invalid("file", "the part file has no filename".to_owned()))?;
+            let given =
+                given.ok_or_else(|| FilesRefusal::Invalid("file", "the part file has no filename".to_owned()))?;
             file = Some(one(&given, sent, bytes)?);
             continue;
         }
@@ -80,12 +84,12 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
             let text = format!(
                 "a form has at most {FIELDS_MAX} fields besides its file, of {FIELD_MAX_BYTES} bytes of text each"
             );
-            Refusal::Invalid("file", text)
+            FilesRefusal::Invalid("file", text)
         })?;
         fields.insert(name, text);
     }
     let missing = || {
-        Refusal::Invalid(
+        FilesRefusal::Invalid(
             "file",
             "no file received; send it in a part named file with a filename".to_owned(),
         )
@@ -96,11 +100,11 @@ pub(super) async fn read(headers: &HeaderMap, body: Bytes) -> Result<Form, Refus
     })
 }
 
-fn one(given: &str, sent: Option<String>, bytes: Bytes) -> Result<FormFile, Refusal> {
+fn one(given: &str, sent: Option<String>, bytes: Bytes) -> Result<FormFile, FilesRefusal> {
     let name = file_name(given)?;
     if sent.as_ref().is_some_and(|kind| kind.len() > TYPE_MAX_BYTES) {
         let text = format!("the Content-Type of the part file is longer than {TYPE_MAX_BYTES} bytes");
-        return Err(Refusal::Invalid("file", text));
+        return Err(FilesRefusal::Invalid("file", text));
     }
     let mime = sent.filter(|kind| kind != UNKNOWN_TYPE);
     let mime = mime.unwrap_or_else(|| knack_execution::mime_type(&name).to_owned());
@@ -108,9 +112,9 @@ fn one(given: &str, sent: Option<String>, bytes: Bytes) -> Result<FormFile, Refu
 }
 
 /// The last part of a path, as the vendors keep it.
-fn file_name(given: &str) -> Result<String, Refusal> {
+fn file_name(given: &str) -> Result<String, FilesRefusal> {
     let name = given.rsplit(['/', '\\']).next().unwrap_or_default().trim();
-    let wrong = |text: &str| Err(Refusal::Invalid("file", format!("the filename {text}")));
+    let wrong = |text: &str| Err(FilesRefusal::Invalid("file", format!("the filename {text}")));
     if name.is_empty() || name == "." || name == ".." {
         return wrong("has no file name after its folders");
     }

@@ -19,7 +19,7 @@ use super::bounds::Bounds;
 use super::files_caller::FilesCaller;
 use super::objects::{ContainerFile, FileOwner, NewContainerFile, NewFile, Object, Source};
 use super::operation::{Answer, Op, RemovedIds, Reply};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use super::store::{Clock, UploadStore, UserFiles, new_id};
 use super::table::{StoreUsage, Table};
 use super::vault::Vault;
@@ -108,7 +108,10 @@ impl LocalFiles {
     }
 
     /// Reads or changes the table as it is now. Its changes are on the disk when this returns, or undone.
-    fn with<T>(&self, action: impl FnOnce(&mut Table, Timestamp) -> Result<T, Refusal>) -> Result<T, Refusal> {
+    fn with<T>(
+        &self,
+        action: impl FnOnce(&mut Table, Timestamp) -> Result<T, FilesRefusal>,
+    ) -> Result<T, FilesRefusal> {
         let now = (self.clock)();
         let mut table = self.lock();
         table.prune(now);
@@ -153,7 +156,7 @@ impl LocalFiles {
     }
 
     /// Does what is asked. Blocks.
-    pub fn execute(&self, owner: &FileOwner, op: Op, content: &Bytes) -> Result<Reply, Refusal> {
+    pub fn execute(&self, owner: &FileOwner, op: Op, content: &Bytes) -> Result<Reply, FilesRefusal> {
         match op {
             Op::FileContent(id) => {
                 let info = self.with(|table, _| table.file(owner, &id).cloned())?;
@@ -182,15 +185,15 @@ impl LocalFiles {
             .map(without_content)
     }
 
-    fn read(&self, id: &str, what: &'static str) -> Result<Bytes, Refusal> {
+    fn read(&self, id: &str, what: &'static str) -> Result<Bytes, FilesRefusal> {
         self.vault.read(id).map_err(|error| match error.kind() {
             // It was removed meanwhile.
-            io::ErrorKind::NotFound => Refusal::Missing(what, id.to_owned()),
+            io::ErrorKind::NotFound => FilesRefusal::Missing(what, id.to_owned()),
             _ => failed(&error),
         })
     }
 
-    fn add_file(&self, owner: &FileOwner, file: NewFile, content: &Bytes) -> Result<Answer, Refusal> {
+    fn add_file(&self, owner: &FileOwner, file: NewFile, content: &Bytes) -> Result<Answer, FilesRefusal> {
         let id = new_id(FILE_PREFIX);
         let size = content.len() as u64;
         let write = |id: &str| self.vault.write(id, content);
@@ -202,7 +205,7 @@ impl LocalFiles {
         added.map(Answer::File)
     }
 
-    fn copy(&self, owner: &FileOwner, to: (&str, Option<String>), upload: &str) -> Result<Reply, Refusal> {
+    fn copy(&self, owner: &FileOwner, to: (&str, Option<String>), upload: &str) -> Result<Reply, FilesRefusal> {
         let (container, name) = to;
         let info = self.with(|table, _| table.file(owner, upload).cloned())?;
         let file = NewContainerFile {
@@ -221,7 +224,7 @@ impl LocalFiles {
         container: &str,
         (file, size): (NewContainerFile, u64),
         write: impl FnOnce(&str) -> io::Result<()>,
-    ) -> Result<ContainerFile, Refusal> {
+    ) -> Result<ContainerFile, FilesRefusal> {
         let id = new_id(CONTAINER_FILE_PREFIX);
         self.written(&id, size, write)?;
         let added = self.with(|table, now| {
@@ -237,7 +240,7 @@ impl LocalFiles {
     }
 
     /// Writes a content that its table does not have yet.
-    fn written(&self, id: &str, size: u64, write: impl FnOnce(&str) -> io::Result<()>) -> Result<(), Refusal> {
+    fn written(&self, id: &str, size: u64, write: impl FnOnce(&str) -> io::Result<()>) -> Result<(), FilesRefusal> {
         self.bounds.admit_file(size)?;
         write(id).map_err(|error| {
             self.vault.remove(&[id.to_owned()]);
@@ -272,7 +275,7 @@ impl UserFiles {
 }
 
 /// Operations without content.
-fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Result<Answer, Refusal> {
+fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Result<Answer, FilesRefusal> {
     match op {
         Op::File(id) => table.file(owner, &id).cloned().map(Answer::File),
         Op::Files(ids) => {
@@ -316,7 +319,7 @@ fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Res
         | Op::AddToContainer(..)
         | Op::CopyToContainer(..)
         | Op::CopyToContainerAs(..)
-        | Op::ContainerFileContent(..) => Err(Refusal::Failed),
+        | Op::ContainerFileContent(..) => Err(FilesRefusal::Failed),
     }
 }
 
@@ -330,21 +333,21 @@ const fn without_content(answer: Answer) -> Reply {
 }
 
 /// The answer to a client for an error of the disk, which the log has.
-pub(super) fn failed(error: &io::Error) -> Refusal {
+pub(super) fn failed(error: &io::Error) -> FilesRefusal {
     tracing::warn!(%error, "a file could not be written to disk or read from it");
     if knack_registry::is_full(error) {
-        return Refusal::Full("the volume that keeps the files is full".to_owned());
+        return FilesRefusal::Full("the volume that keeps the files is full".to_owned());
     }
-    Refusal::Failed
+    FilesRefusal::Failed
 }
 
 #[async_trait]
 impl UploadStore for Arc<LocalFiles> {
-    async fn call(&self, who: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, Refusal> {
+    async fn call(&self, who: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, FilesRefusal> {
         let (store, owner) = (Self::clone(self), FileOwner::here(who.bucket()));
         let done = tokio::task::spawn_blocking(move || store.execute(&owner, op, &content)).await;
         // It panicked, or the process ends.
-        done.unwrap_or(Err(Refusal::Failed))
+        done.unwrap_or(Err(FilesRefusal::Failed))
     }
 
     fn now(&self) -> Timestamp {

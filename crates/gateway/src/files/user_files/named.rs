@@ -13,7 +13,7 @@ use knack_wire::{CallKind, Fault, Format, ModelRoute, Request};
 
 use super::files_caller::FilesCaller;
 use super::objects::{Container, SkillReference};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use super::shapes;
 use super::store::new_container;
 use crate::files::request_files::{MADE_MAX_FILES, STAGED_MAX_BYTES, input_name};
@@ -46,7 +46,7 @@ impl NamedFiles {
             let text = format!(
                 "a request has at most {MADE_MAX_FILES} files of this gateway, of {STAGED_MAX_BYTES} bytes in all"
             );
-            return Err(fault_of_param(&Refusal::Invalid("file_id", text), "file_id"));
+            return Err(fault_of_param(&FilesRefusal::Invalid("file_id", text), "file_id"));
         }
         self.grow_to(gateway, bytes)
     }
@@ -141,7 +141,7 @@ async fn contents(
     }
     let read = tokio::time::timeout(CONTENTS_TIMEOUT, store.contents(who, container)).await;
     let read = read
-        .unwrap_or(Err(Refusal::Away))
+        .unwrap_or(Err(FilesRefusal::Away))
         .map_err(|refusal| fault_of_param(&refusal, "container"))?;
     // Another request may have replaced them by larger ones meanwhile.
     named.grow_to(gateway, read.iter().map(|(_, content)| content.len()).sum())?;
@@ -154,12 +154,12 @@ async fn container(gateway: &Gateway, who: &FilesCaller, own: &OwnFiles) -> Resu
     if let Some(id) = &own.container {
         let found = match store {
             Some(store) => store.use_container(who, id).await,
-            None => Err(Refusal::Missing("Container", id.clone())),
+            None => Err(FilesRefusal::Missing("Container", id.clone())),
         };
         return match found {
             Ok(found) => Ok(Some(found)),
             // An answer showed it: it is replaced by a new one, which the answer names.
-            Err(Refusal::Missing(..) | Refusal::Expired(_)) if !id.starts_with(CONTAINER_PREFIX) => Ok(None),
+            Err(FilesRefusal::Missing(..) | FilesRefusal::Expired(_)) if !id.starts_with(CONTAINER_PREFIX) => Ok(None),
             Err(refusal) => Err(fault_of_param(&refusal, "container")),
         };
     }
@@ -169,7 +169,7 @@ async fn container(gateway: &Gateway, who: &FilesCaller, own: &OwnFiles) -> Resu
     let Some(store) = store else {
         let text = "file_ids of this gateway need a container, but files are not enabled here; ask the operator to enable them";
         return Err(fault_of_param(
-            &Refusal::Invalid("file_ids", text.to_owned()),
+            &FilesRefusal::Invalid("file_ids", text.to_owned()),
             "file_ids",
         ));
     };
@@ -234,11 +234,11 @@ fn for_model(format: Format, part: &OwnPart, kind: &str) -> Fault {
          inline",
         part.id
     );
-    fault_of_param(&Refusal::Invalid("file_id", text), "file_id")
+    fault_of_param(&FilesRefusal::Invalid("file_id", text), "file_id")
 }
 
 /// A refusal that names the parameter of a model request.
-pub(crate) fn fault_of_param(refusal: &Refusal, param: &str) -> Fault {
+pub(crate) fn fault_of_param(refusal: &FilesRefusal, param: &str) -> Fault {
     Fault {
         param: Some(param.to_owned()),
         ..shapes::fault_of(refusal)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::form::{NAME_MAX_BYTES, TYPE_MAX_BYTES};
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, SkillReference};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use crate::model_calls::turn_store::KeyedHash;
 
 /// Where the registry of a cluster keeps files for gateways.
@@ -177,7 +177,7 @@ pub fn read_asked(body: &Bytes) -> Option<(KeyedHash, Op, Bytes)> {
 }
 
 /// The body of the registry's answer.
-pub fn answered(outcome: Result<Reply, Refusal>) -> Bytes {
+pub fn answered(outcome: Result<Reply, FilesRefusal>) -> Bytes {
     let (line, content) = match outcome {
         Ok((answer, content)) => (FilesResponse::Done(answer), content),
         Err(refusal) => (FilesResponse::Refused(sent_refusal(refusal)), Bytes::new()),
@@ -187,7 +187,7 @@ pub fn answered(outcome: Result<Reply, Refusal>) -> Bytes {
 }
 
 /// The registry's answer; `None`: it is none.
-pub(super) fn read_answered(body: &Bytes) -> Option<Result<Reply, Refusal>> {
+pub(super) fn read_answered(body: &Bytes) -> Option<Result<Reply, FilesRefusal>> {
     let (line, content) = unframed(body, body.len())?;
     Some(match line {
         FilesResponse::Done(answer) => Ok((answer, content)),
@@ -220,32 +220,32 @@ fn key_of(hex: &str) -> Option<KeyedHash> {
     Some(key)
 }
 
-fn sent_refusal(refusal: Refusal) -> SentRefusal {
+fn sent_refusal(refusal: FilesRefusal) -> SentRefusal {
     match refusal {
-        Refusal::Missing("File", id) => SentRefusal::File(id),
-        Refusal::Missing("Container", id) => SentRefusal::Container(id),
-        Refusal::Missing(_, id) => SentRefusal::ContainerFile(id),
-        Refusal::Expired(id) => SentRefusal::Expired(id),
-        Refusal::Invalid(_, text) => SentRefusal::Invalid(text),
-        Refusal::NotAllowed(text, _) => SentRefusal::Invalid(text.to_owned()),
-        Refusal::TooLarge(text) => SentRefusal::TooLarge(text),
-        Refusal::Full(text) => SentRefusal::Full(text),
-        Refusal::Busy | Refusal::TooOften => SentRefusal::Busy,
-        Refusal::NoSuchPath | Refusal::Failed | Refusal::Away => SentRefusal::Failed,
+        FilesRefusal::Missing("File", id) => SentRefusal::File(id),
+        FilesRefusal::Missing("Container", id) => SentRefusal::Container(id),
+        FilesRefusal::Missing(_, id) => SentRefusal::ContainerFile(id),
+        FilesRefusal::Expired(id) => SentRefusal::Expired(id),
+        FilesRefusal::Invalid(_, text) => SentRefusal::Invalid(text),
+        FilesRefusal::NotAllowed(text, _) => SentRefusal::Invalid(text.to_owned()),
+        FilesRefusal::TooLarge(text) => SentRefusal::TooLarge(text),
+        FilesRefusal::Full(text) => SentRefusal::Full(text),
+        FilesRefusal::Busy | FilesRefusal::TooOften => SentRefusal::Busy,
+        FilesRefusal::NoSuchPath | FilesRefusal::Failed | FilesRefusal::Away => SentRefusal::Failed,
     }
 }
 
-fn received_refusal(sent: SentRefusal) -> Refusal {
+fn received_refusal(sent: SentRefusal) -> FilesRefusal {
     match sent {
-        SentRefusal::File(id) => Refusal::Missing("File", id),
-        SentRefusal::Container(id) => Refusal::Missing("Container", id),
-        SentRefusal::ContainerFile(id) => Refusal::Missing("Container file", id),
-        SentRefusal::Expired(id) => Refusal::Expired(id),
-        SentRefusal::Invalid(text) => Refusal::Invalid("file", text),
-        SentRefusal::TooLarge(text) => Refusal::TooLarge(text),
-        SentRefusal::Full(text) => Refusal::Full(text),
-        SentRefusal::Failed => Refusal::Failed,
-        SentRefusal::Busy => Refusal::Busy,
+        SentRefusal::File(id) => FilesRefusal::Missing("File", id),
+        SentRefusal::Container(id) => FilesRefusal::Missing("Container", id),
+        SentRefusal::ContainerFile(id) => FilesRefusal::Missing("Container file", id),
+        SentRefusal::Expired(id) => FilesRefusal::Expired(id),
+        SentRefusal::Invalid(text) => FilesRefusal::Invalid("file", text),
+        SentRefusal::TooLarge(text) => FilesRefusal::TooLarge(text),
+        SentRefusal::Full(text) => FilesRefusal::Full(text),
+        SentRefusal::Failed => FilesRefusal::Failed,
+        SentRefusal::Busy => FilesRefusal::Busy,
     }
 }
 
@@ -326,14 +326,14 @@ mod tests {
         }
         for outcome in [
             Ok((Answer::Done, content)),
-            Err(Refusal::Missing("File", "a".to_owned())),
-            Err(Refusal::Missing("Container", "a".to_owned())),
-            Err(Refusal::Missing("Container file", "a".to_owned())),
-            Err(Refusal::Expired("a".to_owned())),
-            Err(Refusal::TooLarge("a".to_owned())),
-            Err(Refusal::Full("a".to_owned())),
-            Err(Refusal::Failed),
-            Err(Refusal::Busy),
+            Err(FilesRefusal::Missing("File", "a".to_owned())),
+            Err(FilesRefusal::Missing("Container", "a".to_owned())),
+            Err(FilesRefusal::Missing("Container file", "a".to_owned())),
+            Err(FilesRefusal::Expired("a".to_owned())),
+            Err(FilesRefusal::TooLarge("a".to_owned())),
+            Err(FilesRefusal::Full("a".to_owned())),
+            Err(FilesRefusal::Failed),
+            Err(FilesRefusal::Busy),
         ] {
             assert_eq!(read_answered(&answered(outcome.clone())), Some(outcome));
         }

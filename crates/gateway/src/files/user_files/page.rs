@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use knack_registry::{Paged, parameters};
 
 use super::operation::RemovedIds;
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 
 /// Containers and files of a container on a page that does not say, and at most.
 const CONTAINER_LIMITS: (usize, usize) = (20, 100);
@@ -50,7 +50,7 @@ impl Page {
         mut items: Vec<T>,
         key: impl Fn(&T) -> (Timestamp, String),
         gone: &RemovedIds,
-    ) -> Result<Paged<T>, Refusal> {
+    ) -> Result<Paged<T>, FilesRefusal> {
         let place = |id: &String, name| {
             let there = items.iter().map(&key).find(|(_, item)| item == id);
             let stood = || {
@@ -59,7 +59,7 @@ impl Page {
                     .map(|(_, made)| (*made, id.clone()))
             };
             let found = there.or_else(stood);
-            found.ok_or_else(|| Refusal::Invalid(name, format!("{name}: no item of this list has the id {id}")))
+            found.ok_or_else(|| FilesRefusal::Invalid(name, format!("{name}: no item of this list has the id {id}")))
         };
         let after = self.after.as_ref().map(|id| place(id, self.after_name)).transpose()?;
         let before = self.before.as_ref().map(|id| place(id, "before_id")).transpose()?;
@@ -87,25 +87,25 @@ impl Page {
 }
 
 /// The `limit` of a page.
-pub(super) fn limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<usize, Refusal> {
+pub(super) fn limit(value: &str, bounds: &RangeInclusive<usize>) -> Result<usize, FilesRefusal> {
     let number = value.parse().ok().filter(|number| bounds.contains(number));
     number.ok_or_else(|| {
         let text = format!("limit: must be a number from {} to {}", bounds.start(), bounds.end());
-        Refusal::Invalid("limit", text)
+        FilesRefusal::Invalid("limit", text)
     })
 }
 
 /// The `order` of OpenAI's lists: whether the newest come first.
-pub(super) fn order(value: &str) -> Result<bool, Refusal> {
+pub(super) fn order(value: &str) -> Result<bool, FilesRefusal> {
     match value {
         "desc" => Ok(true),
         "asc" => Ok(false),
-        _ => Err(Refusal::Invalid("order", "order: must be asc or desc".to_owned())),
+        _ => Err(FilesRefusal::Invalid("order", "order: must be asc or desc".to_owned())),
     }
 }
 
 /// A page of a list that a container has.
-pub(super) fn container_page(query: Option<&str>) -> Result<(Page, Option<String>), Refusal> {
+pub(super) fn container_page(query: Option<&str>) -> Result<(Page, Option<String>), FilesRefusal> {
     let (default, most) = CONTAINER_LIMITS;
     let (mut page, mut name) = (Page::first(default), None);
     for (key, value) in parameters(query) {
@@ -124,7 +124,7 @@ pub(super) fn container_page(query: Option<&str>) -> Result<(Page, Option<String
 mod tests {
     use super::*;
 
-    fn ids(page: &Page) -> Result<(Vec<String>, bool), Refusal> {
+    fn ids(page: &Page) -> Result<(Vec<String>, bool), FilesRefusal> {
         let at = |n: i64| Timestamp::from_second(n).unwrap();
         let items: Vec<(i64, &str)> = vec![(3, "c"), (1, "z"), (2, "b"), (5, "e")];
         // "d" was deleted.
@@ -157,7 +157,7 @@ mod tests {
                 (Ok(found), Ok((names, more))) => {
                     assert_eq!(found, (names.iter().map(|s| (*s).to_owned()).collect(), more));
                 }
-                (Err(Refusal::Invalid(name, _)), Err(expected)) => assert_eq!(name, expected),
+                (Err(FilesRefusal::Invalid(name, _)), Err(expected)) => assert_eq!(name, expected),
                 (found, expected) => panic!("{found:?} {expected:?}"),
             }
         }

@@ -2,7 +2,7 @@
 
 /// Why a call about files is not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum FilesRefusal {
     /// There is no such object of this caller: what it is called in the API, and its id.
     Missing(&'static str, String),
     /// The file was here.

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::bounds::Bounds;
 use super::files_caller::FilesCaller;
 use super::operation::{self, FILES_PATH, Op, Reply};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use super::store::UploadStore;
 use crate::replicas::Replicas;
 
@@ -66,7 +66,7 @@ impl RemoteFiles {
     }
 
     /// The right of a caller to one call, for which a model request waits.
-    async fn turn(&self, who: &FilesCaller) -> Result<SourcePermit, Refusal> {
+    async fn turn(&self, who: &FilesCaller) -> Result<SourcePermit, FilesRefusal> {
         let caller = knack_skill::digest::hex(&who.counted);
         // A key costs its sender nothing, an address does.
         let group = who
@@ -78,7 +78,7 @@ impl RemoteFiles {
                 return Ok(turn);
             }
             if who.until.is_none_or(|until| until <= now) {
-                return Err(Refusal::TooOften);
+                return Err(FilesRefusal::TooOften);
             }
             tokio::time::sleep(CALLER_CALLS.refill).await;
         }
@@ -105,15 +105,15 @@ impl RemoteFiles {
 
 #[async_trait]
 impl UploadStore for RemoteFiles {
-    async fn call(&self, who: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, Refusal> {
+    async fn call(&self, who: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, FilesRefusal> {
         if self.replicas.as_ref().is_some_and(|replicas| !replicas.has_secret()) {
             tracing::warn!(
                 "a request about files is refused: the hub has not sent the secret of callers' identities yet"
             );
-            return Err(Refusal::Away);
+            return Err(FilesRefusal::Away);
         }
         if !op.is_sound() {
-            return Err(Refusal::Invalid("id", "an id or a name is too long".to_owned()));
+            return Err(FilesRefusal::Invalid("id", "an id or a name is too long".to_owned()));
         }
         let _turn = self.turn(who).await?;
         let most = match op {
@@ -123,15 +123,15 @@ impl UploadStore for RemoteFiles {
         let is_made = matches!(&op, Op::AddToContainer(_, file) if file.source == super::Source::Assistant);
         let within = if is_made { MADE_TIMEOUT } else { CALL_TIMEOUT };
         let copied = self.sending.take(content.len(), SENDING_PATIENCE).await;
-        let _copied = copied.map_err(|_| Refusal::Busy)?;
-        let body = operation::call_body(&who.bucket(), op, &content).ok_or(Refusal::Failed)?;
+        let _copied = copied.map_err(|_| FilesRefusal::Busy)?;
+        let body = operation::call_body(&who.bucket(), op, &content).ok_or(FilesRefusal::Failed)?;
         let cause = loop {
             match tokio::time::timeout(within, self.answer(body.clone(), most)).await {
                 // Other replicas ask for the same caller, or others of its namespace.
                 Ok(Ok(None)) if who.until.is_some_and(|until| Instant::now() < until) => {
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }
-                Ok(Ok(None)) => return Err(Refusal::Busy),
+                Ok(Ok(None)) => return Err(FilesRefusal::Busy),
                 Ok(Ok(Some(answer))) => match operation::read_answered(&answer) {
                     Some(outcome) => return outcome,
                     None => break "its answer cannot be read; is it of another version?".to_owned(),
@@ -142,7 +142,7 @@ impl UploadStore for RemoteFiles {
         };
         // The log has the cause; the answer to a client has no addresses of the cluster.
         tracing::warn!(cause, "a request about files is refused: the registry gave no answer");
-        Err(Refusal::Away)
+        Err(FilesRefusal::Away)
     }
 
     fn now(&self) -> Timestamp {

@@ -13,7 +13,7 @@ use super::files_caller::FilesCaller;
 use super::files_request::FilesRequest;
 use super::objects::{FileInfo, NewFile};
 use super::page::{Page, limit, order};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use super::route::FilesCall;
 use super::{UserFiles, containers, form, shapes};
 use crate::callers::caller;
@@ -69,7 +69,7 @@ async fn answer(gateway: &Gateway, (dialect, call): (Dialect, FilesCall), reques
 }
 
 impl FilesRequest<'_> {
-    async fn answer(&self, call: FilesCall) -> Result<Response, Refusal> {
+    async fn answer(&self, call: FilesCall) -> Result<Response, FilesRefusal> {
         match call {
             FilesCall::File(id) => {
                 let file = self.gateway.own_file(&self.who, &id).await?;
@@ -82,22 +82,23 @@ impl FilesRequest<'_> {
                 Ok(shapes::content(&file.info.mime, bytes, held))
             }
             FilesCall::DeleteFile(id) => self.delete(&id).await,
-            FilesCall::NotAllowed(methods) => {
-                Err(Refusal::NotAllowed("This path does not support this method.", methods))
-            }
-            FilesCall::Unknown => Err(Refusal::NoSuchPath),
+            FilesCall::NotAllowed(methods) => Err(FilesRefusal::NotAllowed(
+                "This path does not support this method.",
+                methods,
+            )),
+            FilesCall::Unknown => Err(FilesRefusal::NoSuchPath),
             call => match &self.gateway.user_files {
                 Some(store) => match call {
                     FilesCall::Upload => self.upload(store).await,
                     FilesCall::Files => self.list(store).await,
                     call => containers::answer(self, store, call).await,
                 },
-                None => Err(Refusal::Failed),
+                None => Err(FilesRefusal::Failed),
             },
         }
     }
 
-    async fn delete(&self, id: &str) -> Result<Response, Refusal> {
+    async fn delete(&self, id: &str) -> Result<Response, FilesRefusal> {
         let bucket = self.who.bucket();
         let gateway = self.gateway;
         let deleted = || Ok(Json(shapes::deleted_file(self.dialect, id)).into_response());
@@ -107,15 +108,15 @@ impl FilesRequest<'_> {
         {
             match store.delete_file(&self.who, id).await {
                 Ok(()) => return deleted(),
-                Err(Refusal::Missing(..)) if gateway.replicas.is_some() => {}
+                Err(FilesRefusal::Missing(..)) if gateway.replicas.is_some() => {}
                 Err(refusal) => return Err(refusal),
             }
         }
         if gateway.replicas.is_some() {
             gateway.own_file(&self.who, id).await?;
-            return Err(Refusal::NotAllowed(NO_DELETE, "GET, HEAD"));
+            return Err(FilesRefusal::NotAllowed(NO_DELETE, "GET, HEAD"));
         }
-        let made = made.ok_or_else(|| Refusal::Missing("File", id.to_owned()))?;
+        let made = made.ok_or_else(|| FilesRefusal::Missing("File", id.to_owned()))?;
         gateway.files.delete(&bucket, id);
         if let Some(store) = &gateway.user_files {
             store.note_gone(&self.who, id, made.made_at).await?;
@@ -123,7 +124,7 @@ impl FilesRequest<'_> {
         deleted()
     }
 
-    async fn upload(&self, store: &UserFiles) -> Result<Response, Refusal> {
+    async fn upload(&self, store: &UserFiles) -> Result<Response, FilesRefusal> {
         let form = form::read(&self.parts.headers, self.body.clone()).await?;
         let (purpose, lasts) = match self.dialect {
             Dialect::OpenAi => (purpose(&form.fields)?, openai_expiry(&form.fields)?),
@@ -145,7 +146,7 @@ impl FilesRequest<'_> {
 
     /// The caller's uploads, and the files that its runs made, unless other replicas have made some too: a list that depends on
     /// which one is asked has no pages.
-    async fn list(&self, store: &UserFiles) -> Result<Response, Refusal> {
+    async fn list(&self, store: &UserFiles) -> Result<Response, FilesRefusal> {
         let asked = match self.dialect {
             Dialect::OpenAi => openai_list(self.parts.uri.query())?,
             Dialect::Anthropic { beta } => anthropic_list(self.parts.uri.query(), beta)?,
@@ -172,7 +173,7 @@ struct Listing {
     ids: Option<Vec<String>>,
 }
 
-fn openai_list(query: Option<&str>) -> Result<Listing, Refusal> {
+fn openai_list(query: Option<&str>) -> Result<Listing, FilesRefusal> {
     let (default, most) = OPENAI_LIMITS;
     let (mut page, mut purpose) = (Page::first(default), None);
     for (key, value) in parameters(query) {
@@ -191,7 +192,7 @@ fn openai_list(query: Option<&str>) -> Result<Listing, Refusal> {
     })
 }
 
-fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, Refusal> {
+fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, FilesRefusal> {
     let (default, most) = ANTHROPIC_LIMITS;
     let (mut page, mut ids) = (Page::first(default), Vec::new());
     page.after_name = if beta { "after_id" } else { "page" };
@@ -204,17 +205,17 @@ fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, Refusal> {
             "ids[]" | "ids" if !beta => ids.push(value),
             "scope_id" => {
                 let text = "scope_id: files of this gateway have no scope; omit it";
-                return Err(Refusal::Invalid("scope_id", text.to_owned()));
+                return Err(FilesRefusal::Invalid("scope_id", text.to_owned()));
             }
             _ => {}
         }
     }
     if page.after.is_some() && (page.before.is_some() || !ids.is_empty()) {
         let text = "set only one of page, ids[], after_id and before_id";
-        return Err(Refusal::Invalid("page", text.to_owned()));
+        return Err(FilesRefusal::Invalid("page", text.to_owned()));
     }
     if ids.len() > IDS_MAX {
-        return Err(Refusal::Invalid("ids", format!("ids: at most {IDS_MAX}")));
+        return Err(FilesRefusal::Invalid("ids", format!("ids: at most {IDS_MAX}")));
     }
     let ids = (!ids.is_empty()).then_some(ids);
     if ids.is_some() {
@@ -227,22 +228,22 @@ fn anthropic_list(query: Option<&str>, beta: bool) -> Result<Listing, Refusal> {
     })
 }
 
-fn purpose(fields: &BTreeMap<String, String>) -> Result<String, Refusal> {
+fn purpose(fields: &BTreeMap<String, String>) -> Result<String, FilesRefusal> {
     let Some(purpose) = fields.get("purpose") else {
         let text = "the part purpose is missing; set it to user_data or assistants";
-        return Err(Refusal::Invalid("purpose", text.to_owned()));
+        return Err(FilesRefusal::Invalid("purpose", text.to_owned()));
     };
     if !PURPOSES.contains(&purpose.as_str()) {
         let text = format!(
             "files that are uploaded here are inputs of runs, with the purpose user_data or assistants; a file for {purpose:?} \
              is for the provider, so upload it there"
         );
-        return Err(Refusal::Invalid("purpose", text));
+        return Err(FilesRefusal::Invalid("purpose", text));
     }
     Ok(purpose.clone())
 }
 
-fn openai_expiry(fields: &BTreeMap<String, String>) -> Result<Option<SignedDuration>, Refusal> {
+fn openai_expiry(fields: &BTreeMap<String, String>) -> Result<Option<SignedDuration>, FilesRefusal> {
     let (anchor, seconds) = (
         fields.get("expires_after[anchor]"),
         fields.get("expires_after[seconds]"),
@@ -252,16 +253,16 @@ fn openai_expiry(fields: &BTreeMap<String, String>) -> Result<Option<SignedDurat
     }
     if anchor.is_none_or(|anchor| anchor != "created_at") {
         let text = "expires_after: anchor must be created_at";
-        return Err(Refusal::Invalid("expires_after", text.to_owned()));
+        return Err(FilesRefusal::Invalid("expires_after", text.to_owned()));
     }
     seconds_of("expires_after", seconds.map_or("", String::as_str)).map(Some)
 }
 
-fn seconds_of(field: &'static str, text: &str) -> Result<SignedDuration, Refusal> {
+fn seconds_of(field: &'static str, text: &str) -> Result<SignedDuration, FilesRefusal> {
     let seconds: Option<i64> = text.trim().parse().ok();
     let seconds = seconds.filter(|seconds| (EXPIRES_MIN_SECONDS..=EXPIRES_MAX_SECONDS).contains(seconds));
     seconds.map(SignedDuration::from_secs).ok_or_else(|| {
         let text = format!("{field}: seconds must be from {EXPIRES_MIN_SECONDS} to {EXPIRES_MAX_SECONDS}");
-        Refusal::Invalid(field, text)
+        FilesRefusal::Invalid(field, text)
     })
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::CONTAINER_FOLDER;
 use super::objects::{Container, ContainerFile, FileInfo, Source};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use super::remote::CALLER_CALLS;
 use crate::http_server::budget::Holding;
 use crate::http_server::fault::fault;
@@ -129,9 +129,9 @@ pub(super) const fn format(dialect: Dialect) -> Format {
 }
 
 /// A refusal. The same for what is missing and what is another's.
-pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
+pub(super) fn refused(dialect: Dialect, refusal: &FilesRefusal) -> Response {
     let mut response = fault(&fault_of(refusal), format(dialect));
-    if let Refusal::NotAllowed(_, methods) = refusal {
+    if let FilesRefusal::NotAllowed(_, methods) = refusal {
         response
             .headers_mut()
             .insert(header::ALLOW, HeaderValue::from_static(methods));
@@ -140,13 +140,13 @@ pub(super) fn refused(dialect: Dialect, refusal: &Refusal) -> Response {
 }
 
 /// A refusal as an error of Knack.
-pub(super) fn fault_of(refusal: &Refusal) -> Fault {
+pub(super) fn fault_of(refusal: &FilesRefusal) -> Fault {
     let fixed = |status, message: String| Fault {
         retry: false,
         ..Fault::new(status, message)
     };
     match refusal {
-        Refusal::Missing(what, id) => Fault {
+        FilesRefusal::Missing(what, id) => Fault {
             code: Some("not_found".to_owned()),
             param: Some("id".to_owned()),
             ..fixed(
@@ -154,36 +154,36 @@ pub(super) fn fault_of(refusal: &Refusal) -> Fault {
                 format!("{what} {id} was not found: it is unknown, expired, or made with another credential."),
             )
         },
-        Refusal::Expired(id) => Fault {
+        FilesRefusal::Expired(id) => Fault {
             code: Some("file_expired".to_owned()),
             param: Some("id".to_owned()),
             ..fixed(404, format!("{id} has expired."))
         },
-        Refusal::Invalid(param, message) => Fault {
+        FilesRefusal::Invalid(param, message) => Fault {
             param: Some((*param).to_owned()),
             ..fixed(400, format!("{message}."))
         },
-        Refusal::TooLarge(message) => fixed(413, format!("{message}.")),
-        Refusal::Full(message) => fixed(
+        FilesRefusal::TooLarge(message) => fixed(413, format!("{message}.")),
+        FilesRefusal::Full(message) => fixed(
             507,
             format!("Storage limit reached: {message}. Delete what is no longer needed, or wait until it expires."),
         ),
-        Refusal::NotAllowed(message, _) => fixed(405, (*message).to_owned()),
-        Refusal::NoSuchPath => fixed(404, "The Files API has no such path.".to_owned()),
-        Refusal::Failed => Fault::new(
+        FilesRefusal::NotAllowed(message, _) => fixed(405, (*message).to_owned()),
+        FilesRefusal::NoSuchPath => fixed(404, "The Files API has no such path.".to_owned()),
+        FilesRefusal::Failed => Fault::new(
             500,
             "The file could not be written to disk or read from it; the log has the cause.",
         ),
-        Refusal::Away => Fault::new(
+        FilesRefusal::Away => Fault::new(
             503,
             "The registry that stores files does not answer this gateway at this moment; the gateway's log has the cause. Try \
              again in a few seconds.",
         ),
-        Refusal::Busy => Fault::new(
+        FilesRefusal::Busy => Fault::new(
             503,
             "There are too many requests about files, or too many bytes of files, at this moment; try again in a second.",
         ),
-        Refusal::TooOften => {
+        FilesRefusal::TooOften => {
             let Pace { at_once, burst, refill } = CALLER_CALLS;
             Fault::new(
                 429,

@@ -12,7 +12,7 @@ use knack_wire::own_files::CONTAINER_PREFIX;
 use super::files_caller::FilesCaller;
 use super::objects::{Container, ContainerFile, FileInfo, NewContainer, NewContainerFile, NewFile, Source};
 use super::operation::{Answer, Op, RemovedIds, Reply};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use crate::files::FileEntry;
 
 /// Contents of one container that are read at once.
@@ -28,7 +28,7 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 #[async_trait]
 pub trait UploadStore: fmt::Debug + Send + Sync {
     /// Does an operation for a caller. Its changes are kept when this returns.
-    async fn call(&self, caller: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, Refusal>;
+    async fn call(&self, caller: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, FilesRefusal>;
 
     /// The time.
     fn now(&self) -> Timestamp;
@@ -57,7 +57,7 @@ impl UserFiles {
         self.0.idle()
     }
 
-    async fn ask(&self, caller: &FilesCaller, op: Op) -> Result<Answer, Refusal> {
+    async fn ask(&self, caller: &FilesCaller, op: Op) -> Result<Answer, FilesRefusal> {
         self.0.call(caller, op, Bytes::new()).await.map(|(answer, _)| answer)
     }
 
@@ -66,21 +66,21 @@ impl UserFiles {
         caller: &FilesCaller,
         file: NewFile,
         content: Bytes,
-    ) -> Result<FileInfo, Refusal> {
+    ) -> Result<FileInfo, FilesRefusal> {
         match self.0.call(caller, Op::AddFile(file), content).await? {
             (Answer::File(info), _) => Ok(info),
-            _ => Err(Refusal::Failed),
+            _ => Err(FilesRefusal::Failed),
         }
     }
 
-    pub(super) async fn file(&self, caller: &FilesCaller, id: &str) -> Result<FileInfo, Refusal> {
+    pub(super) async fn file(&self, caller: &FilesCaller, id: &str) -> Result<FileInfo, FilesRefusal> {
         match self.ask(caller, Op::File(id.to_owned())).await? {
             Answer::File(info) => Ok(info),
-            _ => Err(Refusal::Failed),
+            _ => Err(FilesRefusal::Failed),
         }
     }
 
-    pub(super) async fn file_content(&self, caller: &FilesCaller, id: &str) -> Result<Bytes, Refusal> {
+    pub(super) async fn file_content(&self, caller: &FilesCaller, id: &str) -> Result<Bytes, FilesRefusal> {
         let reply = self.0.call(caller, Op::FileContent(id.to_owned()), Bytes::new()).await;
         reply.map(|(_, content)| content)
     }
@@ -89,28 +89,37 @@ impl UserFiles {
         &self,
         caller: &FilesCaller,
         places: Vec<String>,
-    ) -> Result<(Vec<FileInfo>, RemovedIds), Refusal> {
+    ) -> Result<(Vec<FileInfo>, RemovedIds), FilesRefusal> {
         match self.ask(caller, Op::Files(places)).await? {
             Answer::Files(files, gone) => Ok((files, gone)),
-            _ => Err(Refusal::Failed),
+            _ => Err(FilesRefusal::Failed),
         }
     }
 
-    pub(super) async fn delete_file(&self, caller: &FilesCaller, id: &str) -> Result<(), Refusal> {
+    pub(super) async fn delete_file(&self, caller: &FilesCaller, id: &str) -> Result<(), FilesRefusal> {
         self.ask(caller, Op::DeleteFile(id.to_owned())).await.map(drop)
     }
 
-    pub(super) async fn note_gone(&self, caller: &FilesCaller, id: &str, created: Timestamp) -> Result<(), Refusal> {
+    pub(super) async fn note_gone(
+        &self,
+        caller: &FilesCaller,
+        id: &str,
+        created: Timestamp,
+    ) -> Result<(), FilesRefusal> {
         self.ask(caller, Op::NoteGone(id.to_owned(), created)).await.map(drop)
     }
 
-    pub(super) async fn add_container(&self, caller: &FilesCaller, new: NewContainer) -> Result<Container, Refusal> {
+    pub(super) async fn add_container(
+        &self,
+        caller: &FilesCaller,
+        new: NewContainer,
+    ) -> Result<Container, FilesRefusal> {
         let answer = self.ask(caller, Op::AddContainer(new)).await?;
         container_of(answer).map(|(one, _)| one)
     }
 
     /// A new container for the runs of an answer, as OpenAI's API shows it.
-    pub(crate) async fn open_container(&self, caller: &FilesCaller) -> Result<Container, Refusal> {
+    pub(crate) async fn open_container(&self, caller: &FilesCaller) -> Result<Container, FilesRefusal> {
         self.add_container(caller, new_container()).await
     }
 
@@ -119,13 +128,13 @@ impl UserFiles {
         caller: &FilesCaller,
         id: &str,
         places: Vec<String>,
-    ) -> Result<(Container, RemovedIds), Refusal> {
+    ) -> Result<(Container, RemovedIds), FilesRefusal> {
         let answer = self.ask(caller, Op::Container(id.to_owned(), places)).await?;
         container_of(answer)
     }
 
     /// A container for a request that names it; counts as a use.
-    pub(crate) async fn use_container(&self, caller: &FilesCaller, id: &str) -> Result<Container, Refusal> {
+    pub(crate) async fn use_container(&self, caller: &FilesCaller, id: &str) -> Result<Container, FilesRefusal> {
         let answer = self.ask(caller, Op::UseContainer(id.to_owned())).await?;
         container_of(answer).map(|(one, _)| one)
     }
@@ -134,14 +143,14 @@ impl UserFiles {
         &self,
         caller: &FilesCaller,
         places: Vec<String>,
-    ) -> Result<(Vec<Container>, RemovedIds), Refusal> {
+    ) -> Result<(Vec<Container>, RemovedIds), FilesRefusal> {
         match self.ask(caller, Op::Containers(places)).await? {
             Answer::Containers(all, gone) => Ok((all, gone)),
-            _ => Err(Refusal::Failed),
+            _ => Err(FilesRefusal::Failed),
         }
     }
 
-    pub(super) async fn delete_container(&self, caller: &FilesCaller, id: &str) -> Result<(), Refusal> {
+    pub(super) async fn delete_container(&self, caller: &FilesCaller, id: &str) -> Result<(), FilesRefusal> {
         self.ask(caller, Op::DeleteContainer(id.to_owned())).await.map(drop)
     }
 
@@ -151,7 +160,7 @@ impl UserFiles {
         container: &str,
         file: NewContainerFile,
         content: Bytes,
-    ) -> Result<ContainerFile, Refusal> {
+    ) -> Result<ContainerFile, FilesRefusal> {
         let op = Op::AddToContainer(container.to_owned(), file);
         container_file_of(self.0.call(caller, op, content).await?.0)
     }
@@ -161,7 +170,7 @@ impl UserFiles {
         caller: &FilesCaller,
         container: &str,
         (upload, path): (&FileInfo, &str),
-    ) -> Result<ContainerFile, Refusal> {
+    ) -> Result<ContainerFile, FilesRefusal> {
         let (container, id) = (container.to_owned(), upload.id.clone());
         let op = if path == upload.name {
             Op::CopyToContainer(container, id)
@@ -176,7 +185,7 @@ impl UserFiles {
         caller: &FilesCaller,
         container: &str,
         file: &str,
-    ) -> Result<(ContainerFile, Bytes), Refusal> {
+    ) -> Result<(ContainerFile, Bytes), FilesRefusal> {
         let op = Op::ContainerFileContent(container.to_owned(), file.to_owned());
         let (answer, content) = self.0.call(caller, op, Bytes::new()).await?;
         Ok((container_file_of(answer)?, content))
@@ -187,7 +196,7 @@ impl UserFiles {
         &self,
         caller: &FilesCaller,
         container: &Container,
-    ) -> Result<Vec<(String, Bytes)>, Refusal> {
+    ) -> Result<Vec<(String, Bytes)>, FilesRefusal> {
         let files = container.files.clone();
         let reads = files
             .into_iter()
@@ -205,11 +214,11 @@ impl UserFiles {
         caller: &FilesCaller,
         container: &str,
         mut file: ContainerFile,
-    ) -> Result<Option<(String, Bytes)>, Refusal> {
+    ) -> Result<Option<(String, Bytes)>, FilesRefusal> {
         for _ in 0..READ_TRIES {
             match self.container_file_content(caller, container, &file.id).await {
                 Ok((_, content)) => return Ok(Some((file.path, content))),
-                Err(Refusal::Missing("Container file", _)) => {}
+                Err(FilesRefusal::Missing("Container file", _)) => {}
                 Err(refusal) => return Err(refusal),
             }
             let (now, _) = self.container(caller, container, Vec::new()).await?;
@@ -218,7 +227,7 @@ impl UserFiles {
                 None => return Ok(None),
             }
         }
-        Err(Refusal::Busy)
+        Err(FilesRefusal::Busy)
     }
 
     pub(super) async fn delete_container_file(
@@ -226,7 +235,7 @@ impl UserFiles {
         caller: &FilesCaller,
         container: &str,
         file: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FilesRefusal> {
         let op = Op::DeleteContainerFile(container.to_owned(), file.to_owned());
         self.ask(caller, op).await.map(drop)
     }
@@ -249,7 +258,7 @@ impl UserFiles {
             match self.add_to_container(caller, id, file, content.clone()).await {
                 Ok(file) => kept.push(file),
                 // The answer does not wait for each of them in vain.
-                Err(Refusal::Away | Refusal::Busy | Refusal::TooOften) => {
+                Err(FilesRefusal::Away | FilesRefusal::Busy | FilesRefusal::TooOften) => {
                     refused += files.len() - index;
                     break;
                 }
@@ -268,17 +277,17 @@ pub(super) fn new_container() -> NewContainer {
     }
 }
 
-fn container_of(answer: Answer) -> Result<(Container, RemovedIds), Refusal> {
+fn container_of(answer: Answer) -> Result<(Container, RemovedIds), FilesRefusal> {
     match answer {
         Answer::Container(one, gone) => Ok((one, gone)),
-        _ => Err(Refusal::Failed),
+        _ => Err(FilesRefusal::Failed),
     }
 }
 
-fn container_file_of(answer: Answer) -> Result<ContainerFile, Refusal> {
+fn container_file_of(answer: Answer) -> Result<ContainerFile, FilesRefusal> {
     match answer {
         Answer::ContainerFile(file) => Ok(file),
-        _ => Err(Refusal::Failed),
+        _ => Err(FilesRefusal::Failed),
     }
 }
 

@@ -8,7 +8,7 @@ use knack_wire::own_files::ANSWER_CONTAINER_PREFIX;
 
 use super::bounds::Bounds;
 use super::objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, NewContainerFile, NewFile, Object};
-use super::refusal::Refusal;
+use super::refusal::FilesRefusal;
 use super::tombstones::{Tombstone, Tombstones};
 
 /// The owner of an object, and its id.
@@ -158,15 +158,15 @@ impl Table {
     }
 
     /// Why an id leads to nothing.
-    pub(super) fn missing(&self, owner: &FileOwner, what: &'static str, id: &str) -> Refusal {
+    pub(super) fn missing(&self, owner: &FileOwner, what: &'static str, id: &str) -> FilesRefusal {
         match self.gone.get(owner, id) {
-            Some(gone) if gone.expired => Refusal::Expired(id.to_owned()),
-            _ => Refusal::Missing(what, id.to_owned()),
+            Some(gone) if gone.expired => FilesRefusal::Expired(id.to_owned()),
+            _ => FilesRefusal::Missing(what, id.to_owned()),
         }
     }
 
     /// Whether there is room for so many bytes more of a caller.
-    fn admit(&self, owner: &FileOwner, bytes: u64) -> Result<(), Refusal> {
+    fn admit(&self, owner: &FileOwner, bytes: u64) -> Result<(), FilesRefusal> {
         let bounds = &self.bounds;
         let of_caller = used(self.files_of(owner), self.containers_of(owner));
         let account = of_account(&self.files, owner).map(|(_, file)| file);
@@ -177,14 +177,16 @@ impl Table {
             ("all callers", self.bytes, bounds.bytes),
         ] {
             if used + bytes > most {
-                return Err(Refusal::Full(format!("files of {whose} take at most {most} bytes")));
+                return Err(FilesRefusal::Full(format!(
+                    "files of {whose} take at most {most} bytes"
+                )));
             }
         }
         Ok(())
     }
 
     /// Whether there is room for one file more in a container.
-    fn admit_contained(&self, owner: &FileOwner) -> Result<(), Refusal> {
+    fn admit_contained(&self, owner: &FileOwner) -> Result<(), FilesRefusal> {
         let account = of_account(&self.containers, owner).map(|(_, one)| one.files.len());
         let all = self.containers.values().map(|one| one.files.len());
         let counts = [
@@ -204,7 +206,7 @@ impl Table {
         owner: &FileOwner,
         (id, file, size): (String, NewFile, u64),
         now: Timestamp,
-    ) -> Result<FileInfo, Refusal> {
+    ) -> Result<FileInfo, FilesRefusal> {
         let bounds = &self.bounds;
         bounds.admit_file(size)?;
         let (caller, account) = (self.files_of(owner).count(), of_account(&self.files, owner).count());
@@ -232,12 +234,12 @@ impl Table {
         Ok(info)
     }
 
-    pub(super) fn file(&self, owner: &FileOwner, id: &str) -> Result<&FileInfo, Refusal> {
+    pub(super) fn file(&self, owner: &FileOwner, id: &str) -> Result<&FileInfo, FilesRefusal> {
         let found = self.files.get(&(*owner, id.to_owned()));
         found.ok_or_else(|| self.missing(owner, "File", id))
     }
 
-    pub(super) fn delete_file(&mut self, owner: &FileOwner, id: &str) -> Result<(), Refusal> {
+    pub(super) fn delete_file(&mut self, owner: &FileOwner, id: &str) -> Result<(), FilesRefusal> {
         self.file(owner, id)?;
         self.remove(&(*owner, id.to_owned()), false);
         Ok(())
@@ -257,7 +259,7 @@ impl Table {
         owner: &FileOwner,
         new: NewContainer,
         now: Timestamp,
-    ) -> Result<Container, Refusal> {
+    ) -> Result<Container, FilesRefusal> {
         let key = (*owner, new.id.clone());
         if let Some(there) = self.containers.get(&key) {
             return Ok(there.clone());
@@ -290,7 +292,7 @@ impl Table {
 
     /// Makes the container of an answer, whose runs make its first file. One that was there and is gone stays gone, and others are
     /// made by their callers.
-    pub(super) fn open_for_answer(&mut self, owner: &FileOwner, id: &str, now: Timestamp) -> Result<(), Refusal> {
+    pub(super) fn open_for_answer(&mut self, owner: &FileOwner, id: &str, now: Timestamp) -> Result<(), FilesRefusal> {
         if !id.starts_with(ANSWER_CONTAINER_PREFIX) || self.gone.get(owner, id).is_some() {
             return Ok(());
         }
@@ -301,19 +303,24 @@ impl Table {
         self.add_container(owner, new, now).map(drop)
     }
 
-    pub(super) fn container(&self, owner: &FileOwner, id: &str) -> Result<&Container, Refusal> {
+    pub(super) fn container(&self, owner: &FileOwner, id: &str) -> Result<&Container, FilesRefusal> {
         let found = self.containers.get(&(*owner, id.to_owned()));
         found.ok_or_else(|| self.missing(owner, "Container", id))
     }
 
-    pub(super) fn use_container(&mut self, owner: &FileOwner, id: &str, now: Timestamp) -> Result<Container, Refusal> {
+    pub(super) fn use_container(
+        &mut self,
+        owner: &FileOwner,
+        id: &str,
+        now: Timestamp,
+    ) -> Result<Container, FilesRefusal> {
         let mut container = self.container(owner, id)?.clone();
         container.active = now;
         self.change((*owner, id.to_owned()), Some(Object::Container(container.clone())));
         Ok(container)
     }
 
-    pub(super) fn delete_container(&mut self, owner: &FileOwner, id: &str) -> Result<(), Refusal> {
+    pub(super) fn delete_container(&mut self, owner: &FileOwner, id: &str) -> Result<(), FilesRefusal> {
         self.container(owner, id)?;
         self.remove(&(*owner, id.to_owned()), false);
         Ok(())
@@ -326,7 +333,7 @@ impl Table {
         container: &str,
         (id, file, size): (String, NewContainerFile, u64),
         now: Timestamp,
-    ) -> Result<ContainerFile, Refusal> {
+    ) -> Result<ContainerFile, FilesRefusal> {
         let mut container = self.container(owner, container)?.clone();
         let bounds = &self.bounds;
         bounds.admit_file(size)?;
@@ -335,11 +342,11 @@ impl Table {
         let freed = replaced.map_or(0, |at| container.files.remove(at).size);
         if container.files.len() >= bounds.container_files {
             let text = format!("a container has at most {} files", bounds.container_files);
-            return Err(Refusal::Full(text));
+            return Err(FilesRefusal::Full(text));
         }
         if container.bytes() + size > bounds.container_bytes {
             let text = format!("a container has at most {} bytes", bounds.container_bytes);
-            return Err(Refusal::Full(text));
+            return Err(FilesRefusal::Full(text));
         }
         if replaced.is_none() {
             self.admit_contained(owner)?;
@@ -361,13 +368,23 @@ impl Table {
     }
 
     /// A file of a container.
-    pub(super) fn container_file(&self, owner: &FileOwner, id: &str, file: &str) -> Result<&ContainerFile, Refusal> {
+    pub(super) fn container_file(
+        &self,
+        owner: &FileOwner,
+        id: &str,
+        file: &str,
+    ) -> Result<&ContainerFile, FilesRefusal> {
         let container = self.container(owner, id)?;
         let found = container.files.iter().find(|one| one.id == file);
-        found.ok_or_else(|| Refusal::Missing("Container file", file.to_owned()))
+        found.ok_or_else(|| FilesRefusal::Missing("Container file", file.to_owned()))
     }
 
-    pub(super) fn delete_container_file(&mut self, owner: &FileOwner, id: &str, file: &str) -> Result<(), Refusal> {
+    pub(super) fn delete_container_file(
+        &mut self,
+        owner: &FileOwner,
+        id: &str,
+        file: &str,
+    ) -> Result<(), FilesRefusal> {
         let created = self.container_file(owner, id, file)?.created;
         let mut container = self.container(owner, id)?.clone();
         container.files.retain(|one| one.id != file);
@@ -378,10 +395,10 @@ impl Table {
 }
 
 /// Whether each of these counts is below its bound.
-fn admit_one<const N: usize>(counts: [(&str, usize, usize); N], what: &str) -> Result<(), Refusal> {
+fn admit_one<const N: usize>(counts: [(&str, usize, usize); N], what: &str) -> Result<(), FilesRefusal> {
     for (whose, there, most) in counts {
         if there >= most {
-            return Err(Refusal::Full(format!("{whose} at most {most} {what}")));
+            return Err(FilesRefusal::Full(format!("{whose} at most {most} {what}")));
         }
     }
     Ok(())

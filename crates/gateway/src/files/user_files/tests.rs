@@ -18,7 +18,7 @@ use super::local::failed;
 use super::objects::{NewContainerFile, NewFile};
 use super::store::Clock;
 use super::{
-    Answer, Bounds, Container, FileOwner, FilesCaller, LocalFiles, NewContainer, Op, Refusal, Reply, Source,
+    Answer, Bounds, Container, FileOwner, FilesCaller, FilesRefusal, LocalFiles, NewContainer, Op, Reply, Source,
     UploadStore, UserFiles,
 };
 
@@ -67,7 +67,7 @@ fn full_volume_has_its_own_error() {
         (io::ErrorKind::PermissionDenied, false),
     ] {
         let refusal = failed(&kind.into());
-        assert_eq!(matches!(refusal, Refusal::Full(_)), is_full, "{kind}: {refusal:?}");
+        assert_eq!(matches!(refusal, FilesRefusal::Full(_)), is_full, "{kind}: {refusal:?}");
     }
 }
 
@@ -96,11 +96,11 @@ fn new_container(id: &str) -> Op {
     })
 }
 
-fn ask(store: &LocalFiles, owner: &FileOwner, op: Op, content: &'static str) -> Result<Reply, Refusal> {
+fn ask(store: &LocalFiles, owner: &FileOwner, op: Op, content: &'static str) -> Result<Reply, FilesRefusal> {
     store.execute(owner, op, &Bytes::from_static(content.as_bytes()))
 }
 
-fn id_of(reply: Result<Reply, Refusal>) -> Option<String> {
+fn id_of(reply: Result<Reply, FilesRefusal>) -> Option<String> {
     match reply.ok()?.0 {
         Answer::File(info) => Some(info.id),
         Answer::ContainerFile(file) => Some(file.id),
@@ -254,7 +254,7 @@ fn uploads_and_containers_are_there_after_a_restart_for_their_owner_and_for_no_o
             Op::CopyToContainer("container_knack_1".to_owned(), upload.clone()),
         ] {
             let refused = ask(&store, stranger, op.clone(), "");
-            assert_eq!(refused, Err(Refusal::Missing("File", upload.clone())), "{op:?}");
+            assert_eq!(refused, Err(FilesRefusal::Missing("File", upload.clone())), "{op:?}");
         }
     }
     assert_eq!(contents(&store, &B), BTreeMap::new());
@@ -305,7 +305,7 @@ async fn a_reader_gets_what_is_there_now_of_files_that_others_replace_or_delete(
     assert_eq!(read, [("kept", &b"old"[..]), ("replaced", b"new")]);
     ask(&local, &owner, Op::DeleteContainer("c".to_owned()), "").unwrap();
     let gone = store.contents(&who, &listed).await;
-    assert_eq!(gone, Err(Refusal::Missing("Container", "c".to_owned())));
+    assert_eq!(gone, Err(FilesRefusal::Missing("Container", "c".to_owned())));
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn a_container_that_was_deleted_or_has_expired_is_not_made_again_by_the_run_that
     let hand = Arc::clone(&seconds);
     let clock: Clock = Arc::new(move || Timestamp::from_second(hand.load(Ordering::Relaxed)).unwrap());
     let store = LocalFiles::temporary(Bounds::default(), clock).unwrap();
-    let gone = |id: &str| Err(Refusal::Missing("Container", id.to_owned()));
+    let gone = |id: &str| Err(FilesRefusal::Missing("Container", id.to_owned()));
     for id in ["cntr_knack_1", "container_knack_1"] {
         ask(&store, &A, new_container(id), "").unwrap();
         ask(&store, &A, Op::DeleteContainer(id.to_owned()), "").unwrap();
@@ -326,7 +326,7 @@ fn a_container_that_was_deleted_or_has_expired_is_not_made_again_by_the_run_that
     seconds.fetch_add(20 * 60, Ordering::Relaxed);
     for id in ["cntr_knack_2", "container_knack_2"] {
         let late = ask(&store, &A, made(id, "out"), "x");
-        assert_eq!(late, Err(Refusal::Expired(id.to_owned())), "expired");
+        assert_eq!(late, Err(FilesRefusal::Expired(id.to_owned())), "expired");
     }
     let never = "cntr_knack_3";
     assert_eq!(ask(&store, &A, made(never, "out"), "x"), gone(never), "never made");
@@ -408,7 +408,7 @@ fn an_account_has_its_part_and_no_more_whatever_its_callers_are() {
         ..Bounds::default()
     };
     let store = LocalFiles::open(&folder.path().join("files"), bounds, clock()).unwrap();
-    let full = |reply: Result<Reply, Refusal>| matches!(reply, Err(Refusal::Full(_)));
+    let full = |reply: Result<Reply, FilesRefusal>| matches!(reply, Err(FilesRefusal::Full(_)));
     ask(&store, &A, new_file("a"), "12345678").unwrap();
     assert!(full(ask(&store, &A, new_file("b"), "1")), "bytes of the caller");
     assert!(full(ask(&store, &B, new_file("b"), "12345")), "bytes of the account");

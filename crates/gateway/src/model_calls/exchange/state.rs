@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use http::HeaderMap;
-use knack_serving::reason::Reason;
+use knack_serving::reason::StatusReason;
 use knack_wire::CallOutcome;
 use knack_wire::drive::{AnswerHead, BodyKind, GeneratedFile};
 use tokio_util::sync::CancellationToken;
@@ -39,9 +39,9 @@ pub(super) struct RoundState {
 /// The answer to the client.
 pub(super) struct AnswerState {
     /// Headers of the provider's first answer that was not an error.
-    pub(super) head_headers: Option<(HeaderMap, Reason)>,
+    pub(super) head_headers: Option<(HeaderMap, StatusReason)>,
     /// Headers of its last answer, if that was an error.
-    pub(super) error_headers: Option<(HeaderMap, Reason)>,
+    pub(super) error_headers: Option<(HeaderMap, StatusReason)>,
     pub(super) made: Vec<GeneratedFile>,
     /// Files that were made, once they are kept.
     pub(super) kept: Vec<FileEntry>,

@@ -5,7 +5,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures::Stream;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use knack_serving::reason::Reason;
+use knack_serving::reason::StatusReason;
 use knack_skill::plan::{HeaderNote, Plan};
 use knack_vocabulary::HEADER_KNACK;
 use knack_wire::drive::{BodyKind, ClientHead};
@@ -41,7 +41,7 @@ fn answer(mut exchange: Box<Exchange>, head: ClientHead, knack_header: HeaderVal
     let (mut headers, reason) = if head.upstream_headers {
         exchange.take_headers(head.status)
     } else {
-        (HeaderMap::new(), Reason::default())
+        (HeaderMap::new(), StatusReason::default())
     };
     match head.body {
         BodyKind::AsUpstream => {}

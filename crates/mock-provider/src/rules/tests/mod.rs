@@ -35,7 +35,7 @@ fn headers_of(body: &mut Value) -> Vec<(String, String)> {
     }
 }
 
-fn refusal(format: FormatName, base: &Value, patch: &Value, rule: Option<&str>) -> Option<Refusal> {
+fn refusal(format: FormatName, base: &Value, patch: &Value, rule: Option<&str>) -> Option<ProviderRefusal> {
     let mut body = patched(base, patch);
     let headers = headers_of(&mut body);
     let provider = Provider::default();
