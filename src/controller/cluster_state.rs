@@ -331,8 +331,8 @@ mod tests {
             }))
             .unwrap();
             let event = watcher::Event::Apply(DeserializeGuard(Ok(skill)));
-            by_namespace.see(&event, kube::ResourceExt::namespace);
-            by_source.see(&event, super::super::scope_controllers::sources_of);
+            by_namespace.apply(&event, kube::ResourceExt::namespace);
+            by_source.apply(&event, super::super::scope_controllers::sources_of);
             writer.apply_watcher_event(&event);
         }
         let cluster_state = ControllerState {

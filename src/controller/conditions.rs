@@ -90,9 +90,14 @@ pub(super) fn conditions(
     made
 }
 
-/// Whether a condition of this type says a reason of this generation. Not its message: that of a call that failed has ports and numbers,
-/// which differ with each attempt, and every write of a status begins another one.
-pub(super) fn says(conditions: &[Condition], kind: &str, reason: ConditionReason, generation: Option<i64>) -> bool {
+/// Whether a condition of this type has this reason for this generation. Not its message: that of a call that failed has ports and
+/// numbers, which differ with each attempt, and every write of a status begins another one.
+pub(super) fn has_reason(
+    conditions: &[Condition],
+    kind: &str,
+    reason: ConditionReason,
+    generation: Option<i64>,
+) -> bool {
     let mut found = conditions.iter().filter(|condition| condition.type_ == kind);
     found.any(|condition| condition.reason == reason.as_str() && condition.observed_generation == generation)
 }

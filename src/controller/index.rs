@@ -24,7 +24,7 @@ struct Entries {
 
 impl Index {
     /// Takes an event of the watch in.
-    pub(super) fn see<K: Resource, Keys: IntoIterator<Item = String>>(
+    pub(super) fn apply<K: Resource, Keys: IntoIterator<Item = String>>(
         &self,
         event: &Event<K>,
         keys: impl Fn(&K) -> Keys,
@@ -104,7 +104,7 @@ mod tests {
     fn check(events: Vec<Event<ConfigMap>>, expected: &[(&str, &[&str])]) {
         let index = Index::default();
         for event in events {
-            index.see(&event, |object| {
+            index.apply(&event, |object| {
                 let keys = object.labels().get("key").cloned().unwrap_or_default();
                 keys.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
             });

@@ -47,7 +47,7 @@ pub(super) fn start(
         config().labels(LABEL_SKILL),
         slim_config_map,
         move |event| {
-            config_maps_by_owner.see(event, |config_map| {
+            config_maps_by_owner.apply(event, |config_map| {
                 controller_uid(&config_map.metadata).map(str::to_owned)
             });
         },
@@ -91,9 +91,9 @@ fn skill_events(
 ) -> impl Stream<Item = Result<watcher::Event<WatchedSkill>, watcher::Error>> + Send + 'static {
     let mut last_events = LastEvents::of(watch.store.clone());
     let events = watch.events(api, config(), slim_skill, move |event| {
-        indexes.by_word.see(event, words_of);
-        indexes.by_namespace.see(event, ResourceExt::namespace);
-        indexes.by_source.see(event, sources_of);
+        indexes.by_word.apply(event, words_of);
+        indexes.by_namespace.apply(event, ResourceExt::namespace);
+        indexes.by_source.apply(event, sources_of);
     });
     let others =
         events.filter(move |event| future::ready(!event.as_ref().is_ok_and(|event| last_events.is_use(event))));

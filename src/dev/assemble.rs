@@ -25,12 +25,12 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
     let mut reports = std::mem::take(&mut found.reports);
     let mut lost = std::mem::take(&mut found.lost);
     // Of the files of other tools nothing was served: they are not looked up for each skill.
-    lost.retain(|report| last.gave(&report.origin));
+    lost.retain(|report| last.is_served_from(&report.origin));
     found.failed.extend(lost.iter().map(|report| report.origin.clone()));
     let broken = broken_runtime(&found, last).map(|(_, origin)| origin);
     let is_here = |id: &SkillRef| found.skills.iter().any(|source| source.id == *id);
-    let gave = |origin: &str| broken == Some(origin) || last.of_origin(origin).any(|id| !is_here(id));
-    reports.extend(lost_ones(lost, gave));
+    let was_served = |origin: &str| broken == Some(origin) || last.of_origin(origin).any(|id| !is_here(id));
+    reports.extend(lost_ones(lost, was_served));
     let (mut settings, runtime_origin) = choose_runtime(&found, last, &mut reports);
     // The settings that were served last have them already: once more is the same.
     if let ConfigValues::Here(values) = &mut settings.config {

@@ -15,14 +15,14 @@ pub(super) fn lost(text: &str) -> Option<String> {
     Some(broken.to_string())
 }
 
-/// The files of these that gave something which is nowhere else now; any other is a file of another tool.
-pub(super) fn lost_ones(files: Vec<SourceReport>, gave: impl Fn(&str) -> bool) -> Vec<SourceReport> {
-    let of_ours = files.into_iter().filter(|report| gave(&report.origin));
-    let told = of_ours.map(|report| SourceReport {
+/// The files of these from which something was served that is nowhere else now; any other is a file of another tool.
+pub(super) fn lost_ones(files: Vec<SourceReport>, was_served: impl Fn(&str) -> bool) -> Vec<SourceReport> {
+    let of_ours = files.into_iter().filter(|report| was_served(&report.origin));
+    let reports = of_ours.map(|report| SourceReport {
         text: report.text + MEANT,
         ..report
     });
-    told.collect()
+    reports.collect()
 }
 
 #[cfg(test)]

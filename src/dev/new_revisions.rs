@@ -9,7 +9,7 @@ use knack_skill::model::{AskedPackages, Skill, SkillFile};
 use knack_skill::problem::Profile;
 
 use super::ready_skills::ReadySkills;
-use crate::packages::Lack;
+use crate::packages::MissingPackages;
 
 /// Which revision of a source is served.
 pub(super) enum Verdict {
@@ -48,19 +48,19 @@ impl NewRevisions {
         if let Some(why) = packages_refused_now(source, last) {
             return Verdict::LastServed(why);
         }
-        match self.lack(source, last) {
+        match self.missing(source, last) {
             None => Verdict::Served,
-            Some(Lack::Installing) => Verdict::Waits(INSTALLING),
-            Some(Lack::Failed(state)) => Verdict::LastServed(format!(
+            Some(MissingPackages::Installing) => Verdict::Waits(INSTALLING),
+            Some(MissingPackages::Failed(state)) => Verdict::LastServed(format!(
                 "the packages of its new revision are not there ({state}); the line \"packages of {}\" says why",
                 source.id.name
             )),
         }
     }
 
-    /// The packages that a source lacks, if the revision that was served last has others, and has them. Any other change is served at
+    /// The packages that a source misses, if the revision that was served last has others, and has them. Any other change is served at
     /// once.
-    fn lack(&mut self, source: &SkillSource, last: &LastGood) -> Option<Lack> {
+    fn missing(&mut self, source: &SkillSource, last: &LastGood) -> Option<MissingPackages> {
         let ready = self.ready.as_ref()?;
         let served = last.skill(&source.id)?;
         let (asked, asked_before) = (source.overrides.packages.as_ref(), served.requirements.as_ref());
@@ -72,10 +72,10 @@ impl NewRevisions {
         }
         // A source with errors is not served either, and they are reported when it is judged.
         let new = Arc::new(source.load(Profile::Load).skill?);
-        let lack = ready.lack(&new, served);
-        // Also without a lack: they are kept until it is served.
+        let missing = ready.missing(&new, served);
+        // Also where nothing is missing: they are kept until it is served.
         self.with_other_packages.push(new);
-        lack
+        missing
     }
 
     /// Has the packages of these revisions installed, and of no earlier ones.

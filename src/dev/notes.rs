@@ -132,24 +132,24 @@ fn served_at_cap(origin: &str, skill: &Skill, snapshot: &Snapshot) -> Option<Sou
 /// The warnings about environment values of a skill, which is from `origin`.
 pub(super) fn env_notes(origin: &str, skill: &Skill, granted: &[EnvFlag]) -> Vec<SourceReport> {
     let granted: BTreeSet<&str> = granted.iter().filter_map(|flag| flag.variable_for(&skill.id)).collect();
-    let (mut asked, mut missing, mut lacking) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
+    let (mut asked, mut missing, mut unset_tools) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     for tool in &skill.tools {
         let names = grantable_env(skill, tool);
         let is_missing = |name: &&String| !is_operational(name) && !granted.contains(name.as_str());
         let not_here: Vec<String> = names.iter().filter(is_missing).cloned().collect();
         if !not_here.is_empty() {
-            lacking.push(format!("{}: {}", tool.name, not_here.join(", ")));
+            unset_tools.push(format!("{}: {}", tool.name, not_here.join(", ")));
         }
         missing.extend(not_here);
         asked.extend(names);
     }
     let name = &skill.id.name;
     let mut notes = Vec::new();
-    if !lacking.is_empty() {
+    if !unset_tools.is_empty() {
         notes.push(format!(
             "skill {name}: tools run without environment values that they ask for: {}; grant them with {}, or remove them from tool_env or \
              env of the skill",
-            lacking.join("; "),
+            unset_tools.join("; "),
             flags(&skill.id, missing.iter().map(String::as_str))
         ));
     }

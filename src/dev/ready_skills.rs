@@ -6,7 +6,7 @@ use knack_skill::model::Skill;
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::packages::{Lack, Packages};
+use crate::packages::{MissingPackages, Packages};
 
 /// The skills whose packages are installed.
 #[derive(Debug)]
@@ -51,12 +51,12 @@ impl ReadySkills {
         }
     }
 
-    /// The packages that a new revision lacks, where the one that is served has its own.
-    pub(super) fn lack(&self, new: &Arc<Skill>, served: &Skill) -> Option<Lack> {
+    /// What packages a new revision misses, where the one that is served has its own.
+    pub(super) fn missing(&self, new: &Arc<Skill>, served: &Skill) -> Option<MissingPackages> {
         let packages = self.packages.as_ref()?;
         // Before it is judged: what installs it may be done with it before all sources are judged.
         self.lock().waiting.push(Arc::clone(new));
-        packages.lack(new, served)
+        packages.missing(new, served)
     }
 
     /// Sends to `wake` whenever packages are there, or cannot be had, while new revisions wait.

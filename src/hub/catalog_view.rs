@@ -257,7 +257,7 @@ fn upload(labels: &BTreeMap<String, String>) -> Option<UploadLine> {
 /// Skills of some namespaces (`None`: of all).
 pub fn index(
     view: &CatalogView,
-    seen: &str,
+    version: &str,
     protocol: u32,
     client_namespace: Option<&str>,
     watched_namespaces: Option<Vec<String>>,
@@ -267,7 +267,7 @@ pub fn index(
             protocol,
             protocol_min: Some(PROTOCOLS.min),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            resource_version: seen.to_owned(),
+            resource_version: version.to_owned(),
             client_namespace: client_namespace.map(str::to_owned),
             watched_namespaces,
         }),
@@ -281,12 +281,12 @@ pub fn index(
     if !view.unserved.is_empty() {
         lines.push(unserved(view));
     }
-    lines.push(synced(seen));
+    lines.push(synced(version));
     lines
 }
 
 /// The lines that lead from one state to the next; none if nothing that gateways receive has changed.
-pub fn changes(before: &Arc<CatalogView>, after: &Arc<CatalogView>, seen: &str) -> Vec<CatalogLine> {
+pub fn changes(before: &Arc<CatalogView>, after: &Arc<CatalogView>, version: &str) -> Vec<CatalogLine> {
     let mut lines = Vec::new();
     if Arc::ptr_eq(before, after) {
         return lines;
@@ -311,7 +311,7 @@ pub fn changes(before: &Arc<CatalogView>, after: &Arc<CatalogView>, seen: &str) 
         lines.push(unserved(after));
     }
     if !lines.is_empty() {
-        lines.push(synced(seen));
+        lines.push(synced(version));
     }
     lines
 }
@@ -370,9 +370,9 @@ fn differences<'v>(
     (now, gone)
 }
 
-fn synced(seen: &str) -> CatalogLine {
+fn synced(version: &str) -> CatalogLine {
     CatalogLine::Synced(Synced {
-        resource_version: seen.to_owned(),
+        resource_version: version.to_owned(),
     })
 }
 

@@ -31,6 +31,6 @@ pub(crate) use node::{NPM_INDEX_VARIABLE, NPMRC_VARIABLE};
 pub use node::{NpmIndex, find_npm, lock_of_npm};
 pub use python::BaseInterpreter;
 pub(crate) use service::open_builder;
-pub use service::{Lack, LogLine, Packages};
+pub use service::{LogLine, MissingPackages, Packages};
 pub use store::{EnvironmentInfo, Pruned, Store, default_store, usable_store};
 pub use uv::Uv;

@@ -50,9 +50,9 @@ enum Known {
     Failed(State),
 }
 
-/// What a skill lacks.
+/// Why the packages of a skill are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
+pub enum MissingPackages {
     /// Its packages are being installed.
     Installing,
     /// They cannot be had.
@@ -112,18 +112,18 @@ impl Packages {
         })
     }
 
-    /// What a new revision of a skill lacks, where runs of the one that is served have their packages, or may have them in a moment;
-    /// where these have failed, nothing is lost by the new one.
-    pub fn lack(&self, new: &Skill, served: &Skill) -> Option<Lack> {
+    /// What packages a new revision of a skill misses, where runs of the one that is served have their packages, or may have them in a
+    /// moment; where these have failed, nothing is lost by the new one.
+    pub fn missing(&self, new: &Skill, served: &Skill) -> Option<MissingPackages> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let of_served = known.get(&served.environment_id());
         if !matches!(of_served, Some(Known::Ready | Known::Wanted(_))) {
             return None;
         }
         match self.judged(&mut known, new) {
-            Known::Wanted(_) => Some(Lack::Installing),
+            Known::Wanted(_) => Some(MissingPackages::Installing),
             Known::Ready => None,
-            Known::Failed(state) => Some(Lack::Failed(*state)),
+            Known::Failed(state) => Some(MissingPackages::Failed(*state)),
         }
     }
 

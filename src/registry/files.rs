@@ -82,8 +82,8 @@ impl ClusterFiles {
     }
 
     /// How much there is.
-    pub(super) fn held(&self) -> StoreUsage {
-        self.kept.held()
+    pub(super) fn usage(&self) -> StoreUsage {
+        self.kept.usage()
     }
 
     /// Answers a gateway, as the account that it proved to be. Its permit, and the memory for what is read, are given back when the

@@ -339,7 +339,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_entry_is_read_from_its_own_object_alone() {
+    fn an_entry_is_read_from_its_own_object_alone() {
         let uploaded = uploaded("draw", &[1, 2], Some(2));
         let skill = object(&uploaded);
         assert_eq!(UploadedSkill::of(&skill), Some(uploaded));
@@ -413,7 +413,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_entry_that_no_annotation_holds_is_refused_by_name() {
+    fn an_entry_that_no_annotation_holds_is_refused_by_name() {
         let mut large = uploaded("draw", &(1..=100).collect::<Vec<_>>(), Some(1));
         for version in &mut large.entry.versions {
             version.description = "d".repeat(4096);

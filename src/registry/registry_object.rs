@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_skill_that_others_apply_is_a_entry_of_one_version() {
+    fn a_skill_that_others_apply_is_an_entry_of_one_version() {
         let applied = |status: serde_json::Value| -> Skill {
             serde_json::from_value(json!({
                 "apiVersion": "knack.dev/v1alpha1", "kind": "Skill",

@@ -81,7 +81,7 @@ impl Probes for RegistryState {
             self.metrics.dropped(history.kept.dropped());
         }
         if let Some(files) = &self.files {
-            self.metrics.files(files.held());
+            self.metrics.files(files.usage());
         }
         self.metrics.memory(self.memory.held_bytes(), self.memory.total_bytes());
         self.metrics.text()

@@ -19,15 +19,15 @@ pub(super) fn reservation(skill: &Skill, pin: Option<&SkillPin>) -> Option<Rejec
     let tools = declared.iter().map(|(tool, params)| (*tool, params.as_slice()));
     let unknown = undeclared(&tools, &entries).join(", ");
     let plain = plain_secrets(&tools, &entries).join(", ");
-    let lacking: Vec<String> = tools
+    let missing: Vec<String> = tools
         .filter_map(|(tool, params)| Some(format!("{tool}: {}", problems(tool, params, &entries)?)))
         .collect();
     let notes = [
-        (!lacking.is_empty()).then(|| {
+        (!missing.is_empty()).then(|| {
             let text = format!(
                 "tools are neither offered nor run, since their configuration is not valid: {}; give values in \
                  spec.skillSelector.skills[].config of the runtime",
-                lacking.join("; ")
+                missing.join("; ")
             );
             (RejectionReason::ToolsNotConfigured, text)
         }),

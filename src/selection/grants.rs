@@ -21,7 +21,7 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
         .iter()
         .filter(|grant| grant.names(own, &namespace, &name));
     let granted: BTreeSet<&str> = grants.map(|grant| grant.name.as_str()).collect();
-    let lacking: Vec<String> = status
+    let missing: Vec<String> = status
         .tools
         .iter()
         .filter_map(|tool| {
@@ -48,11 +48,11 @@ pub(super) fn reservation(runtime: &SkillRuntime, skill: &Skill) -> Option<Rejec
     let is_known = |name: &&str| is_whole && !is_operational(name);
     let unused: Vec<&str> = granted.difference(&asked).copied().filter(is_known).collect();
     let notes = [
-        (!lacking.is_empty()).then(|| {
+        (!missing.is_empty()).then(|| {
             let text = format!(
                 "tools run without environment values that they ask for: {}; grant them in spec.env of the runtime, or remove them from \
                  tool_env or env of the skill",
-                lacking.join("; ")
+                missing.join("; ")
             );
             (RejectionReason::EnvNotGranted, text)
         }),

@@ -43,12 +43,12 @@ impl<'a> Redirect<'a> {
                 .collect();
             let by_key = !had.is_empty() && env::containers(spec).any(|container| has_key_alone(api, container));
             let for_azure = env::containers(spec).any(|container| is_for_azure(api, container));
-            let is_lacking = env::containers(spec).any(|container| {
+            let is_base_url_missing = env::containers(spec).any(|container| {
                 !env::items(container, "env")
                     .iter()
                     .any(|entry| leads_elsewhere(api, entry))
             });
-            let why = why_kept(&had, by_key, is_lacking, proxies_move);
+            let why = why_kept(&had, by_key, is_base_url_missing, proxies_move);
             let why = why.or(for_azure.then_some("a client for Azure"));
             if let Some(why) = why {
                 redirect.kept.push((&api.name, why));
@@ -174,10 +174,10 @@ fn bare(api: &Api) -> &str {
     api.url.strip_suffix(VERSION).unwrap_or(&api.url)
 }
 
-/// Why an API is not led to the sidecar, by what containers had set for it. `is_lacking`: a container has no base URL of another
-/// address. Where a base URL is in the pod, that container may be the proxy behind it: led to the sidecar, it would get its own
-/// calls again.
-fn why_kept(had: &[&Value], by_key: bool, is_lacking: bool, proxies_move: bool) -> Option<&'static str> {
+/// Why an API is not led to the sidecar, by what containers had set for it. `is_base_url_missing`: a container has no base URL of
+/// another address. Where a base URL is in the pod, that container may be the proxy behind it: led to the sidecar, it would get its
+/// own calls again.
+fn why_kept(had: &[&Value], by_key: bool, is_base_url_missing: bool, proxies_move: bool) -> Option<&'static str> {
     if !proxies_move {
         Some("proxy variables differ or are not plain values")
     } else if had.iter().any(|entry| is_referred(entry)) {
@@ -186,7 +186,7 @@ fn why_kept(had: &[&Value], by_key: bool, is_lacking: bool, proxies_move: bool) 
         Some("base URL is not a plain http or https URL")
     } else if by_key || had.iter().any(|entry| value(entry) != value(had[0])) {
         Some("base URLs differ")
-    } else if is_lacking && had.iter().any(|entry| is_pod_url(value(entry))) {
+    } else if is_base_url_missing && had.iter().any(|entry| is_pod_url(value(entry))) {
         Some("base URL is in the pod, and another container has none")
     } else {
         None

@@ -135,7 +135,7 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Index, IndexError> {
     for (position, written) in index.skills.into_iter().enumerate() {
         let written = serde_json::from_str::<Value>(written.get());
         let name = written.as_ref().ok().and_then(|written| written["name"].as_str());
-        let name = name.unwrap_or_default().chars().take(TOLD_MAX_CHARS).collect();
+        let name = name.unwrap_or_default().chars().take(SHOWN_MAX_CHARS).collect();
         match written
             .map_err(|error| error.to_string())
             .and_then(|written| entry(base, written))
@@ -148,11 +148,11 @@ pub fn entries(base: &Url, bytes: &[u8]) -> Result<Index, IndexError> {
 }
 
 /// Characters of a text of an entry that are shown.
-const TOLD_MAX_CHARS: usize = 200;
+const SHOWN_MAX_CHARS: usize = 200;
 
 fn entry(base: &Url, written: Value) -> Result<OfferedSkill, String> {
-    let told = |error: String| error.chars().take(TOLD_MAX_CHARS).collect::<String>();
-    let written: IndexEntry = serde_json::from_value(written).map_err(|error| told(error.to_string()))?;
+    let shortened = |error: String| error.chars().take(SHOWN_MAX_CHARS).collect::<String>();
+    let written: IndexEntry = serde_json::from_value(written).map_err(|error| shortened(error.to_string()))?;
     let IndexEntry {
         name,
         kind,
@@ -162,7 +162,7 @@ fn entry(base: &Url, written: Value) -> Result<OfferedSkill, String> {
     } = written;
     let url = base
         .join(&url)
-        .map_err(|error| told(format!("url is not valid: {error}: {url:?}")))?;
+        .map_err(|error| shortened(format!("url is not valid: {error}: {url:?}")))?;
     let kinds = [SkillFileKind::SkillMd, SkillFileKind::Archive];
     Ok(OfferedSkill {
         name,

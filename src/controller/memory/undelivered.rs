@@ -13,27 +13,27 @@ impl Undelivered {
     /// True once per version and cause, and remembers the report.
     pub(in crate::controller) fn first_report(&self, uid: &str, version: u32, cause: &str) -> bool {
         let key = (uid.to_owned(), version);
-        let told = self.reported.lock();
-        if told.get(&key).is_some_and(|told| told == cause) {
+        let reported = self.reported.lock();
+        if reported.get(&key).is_some_and(|reported| reported == cause) {
             return false;
         }
-        drop(told);
+        drop(reported);
         self.reported.remember(key, cause.to_owned());
         true
     }
 
     /// Forgets the failures of versions that are not chosen: once one is chosen again, its failure is reported again.
     pub(in crate::controller) fn forget_unchosen(&self, uid: &str, chosen: &[u32]) {
-        let mut told = self.reported.lock();
-        if !told.is_empty() {
-            told.retain(|(of, version), _| of != uid || chosen.contains(version));
+        let mut reported = self.reported.lock();
+        if !reported.is_empty() {
+            reported.retain(|(of, version), _| of != uid || chosen.contains(version));
         }
     }
 
     /// A version of a skill is served: its next failure is reported again.
     pub(in crate::controller) fn forget(&self, uid: &str, version: u32) {
-        let mut told = self.reported.lock();
-        told.remove(&(uid.to_owned(), version));
+        let mut reported = self.reported.lock();
+        reported.remove(&(uid.to_owned(), version));
     }
 }
 

@@ -126,7 +126,7 @@ async fn write_quota(
     }
     let mut defaults = Defaults::new(scope.default_image.unwrap_or_default());
     defaults.environments = scope.environments.is_some();
-    let entry = status::objection(runtime, scope)
+    let entry = status::spec_problem(runtime, scope)
         .is_none()
         .then(|| register::entry(runtime, &defaults));
     let known = found.as_ref().map(register::of).unwrap_or_default();

@@ -14,7 +14,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::super::cluster_state::{WatchedRuntime, decoded};
-use super::super::conditions::{Verdict, says, transition};
+use super::super::conditions::{Verdict, has_reason, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
@@ -26,7 +26,7 @@ use super::super::skill::packages_status;
 use super::super::undecodable;
 use super::evaluation::{Evaluation, EvaluationInputs};
 use super::guard;
-use super::status::{failing, objection, own_members, own_part, serving, status};
+use super::status::{failing, own_members, own_part, serving, spec_problem, status};
 use super::summary::Summary;
 use crate::object_name::ObjectName;
 use crate::selection::{Audience, Scope, Selected, namespaces_reached, select};
@@ -76,7 +76,7 @@ async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &Contr
         return;
     };
     let generation = runtime.metadata.generation;
-    if says(&before.conditions, CONDITION_RECONCILING, verdict.reason, generation) {
+    if has_reason(&before.conditions, CONDITION_RECONCILING, verdict.reason, generation) {
         return;
     }
     let after = failing(runtime, &verdict, Timestamp::now());
@@ -148,7 +148,7 @@ async fn reconcile_runtime(context: &Context, runtime: &SkillRuntime) -> Result<
     };
     let found = find(context, runtime, &scope, &inputs);
     let (guard, next_evaluation) = guarded(context, runtime, &scope).await?;
-    let verdict = guard.or_else(|| objection(runtime, &scope)).unwrap_or_else(|| {
+    let verdict = guard.or_else(|| spec_problem(runtime, &scope)).unwrap_or_else(|| {
         serving(runtime, &scope, &found.summary.counts, |namespace, name| {
             context.cluster_state.skill(namespace, name).is_some()
         })

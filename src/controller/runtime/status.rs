@@ -26,7 +26,7 @@ const OWN_CONDITIONS: [&str; 3] = [CONDITION_READY, CONDITION_RECONCILING, CONDI
 const MISSING_SHOWN: usize = 5;
 
 /// The first problem of a runtime's spec, if it has any.
-pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Verdict> {
+pub(super) fn spec_problem(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Verdict> {
     let sandbox = &runtime.spec.sandbox;
     let Some(image) = sandbox.own_image().or(scope.default_image) else {
         return Some(Verdict::new(
@@ -56,7 +56,7 @@ pub(super) fn objection(runtime: &SkillRuntime, scope: &Scope<'_>) -> Option<Ver
     ))
 }
 
-/// How a runtime without objection reads. `is_there`: whether a Skill exists, by namespace and name.
+/// How a runtime without a problem reads. `is_there`: whether a Skill exists, by namespace and name.
 pub(super) fn serving(
     runtime: &SkillRuntime,
     scope: &Scope<'_>,
@@ -450,7 +450,7 @@ mod tests {
                 ..Scope::plain(&none)
             };
             assert_eq!(
-                objection(&runtime(sandbox), &scope).map(|verdict| verdict.reason),
+                spec_problem(&runtime(sandbox), &scope).map(|verdict| verdict.reason),
                 expected
             );
         }
@@ -465,7 +465,7 @@ mod tests {
             ("mcp<=two2", Some(ConditionReason::InvalidConstraints)),
         ] {
             runtime.spec.packages = serde_json::from_value(json!({"constraints": [constraint]})).unwrap();
-            let found = objection(&runtime, &scope(&none, false));
+            let found = spec_problem(&runtime, &scope(&none, false));
             assert_eq!(found.as_ref().map(|verdict| verdict.reason), expected);
             assert!(found.is_none_or(|found| found.message.starts_with("spec.packages.constraints[0]: ")));
         }

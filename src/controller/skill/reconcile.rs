@@ -14,7 +14,7 @@ use serde_json::json;
 use tracing::{debug, info, warn};
 
 use super::super::cluster_state::WatchedSkill;
-use super::super::conditions::{Verdict, VerdictState, says, transition};
+use super::super::conditions::{Verdict, VerdictState, has_reason, transition};
 use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::events;
@@ -84,7 +84,7 @@ async fn report_failure(context: &Context, watched: &Skill, error: &ControllerEr
     let Some(verdict) = refusal::repeated(error, context.memory.retries.failures(outline.uid())) else {
         return;
     };
-    if says(&before.conditions, CONDITION_RECONCILING, verdict.reason, generation) {
+    if has_reason(&before.conditions, CONDITION_RECONCILING, verdict.reason, generation) {
         return;
     }
     let verdict = with_last_good(verdict, before);
@@ -228,7 +228,7 @@ async fn read_content(context: &Context, watched: &Skill) -> Result<ReadResult, 
     } else {
         None
     };
-    let Some(skill) = whole(context, watched).await? else {
+    let Some(skill) = fetch_with_files(context, watched).await? else {
         return Ok(ReadResult::Gone);
     };
     let outline = Arc::new(Outline::of(&skill));
@@ -323,7 +323,7 @@ fn is_all_there(context: &Context, namespace: &str, config_maps: &[ConfigMapStat
 }
 
 /// The object with its file contents, which watches leave out.
-async fn whole(context: &Context, watched: &Skill) -> Result<Option<Skill>, ControllerError> {
+async fn fetch_with_files(context: &Context, watched: &Skill) -> Result<Option<Skill>, ControllerError> {
     if watched.spec.source.inline.is_none() {
         return Ok(Some(watched.clone()));
     }

@@ -126,7 +126,7 @@ impl Pool {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lacking(&self) -> Option<SandboxKind> {
+    fn next_to_start(&self) -> Option<SandboxKind> {
         let slots = self.lock();
         slots
             .iter()
@@ -191,7 +191,7 @@ impl Drop for Active {
 
 async fn refill(pool: Arc<Pool>) {
     loop {
-        let Some(kind) = pool.lacking() else {
+        let Some(kind) = pool.next_to_start() else {
             let changed = tokio::time::timeout(IDLE_CHECK, pool.changed.notified()).await;
             if changed.is_err() {
                 pool.close_idle();

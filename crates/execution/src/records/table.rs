@@ -127,7 +127,7 @@ impl RecordTable {
             && *ended + self.settings.retention < now
         {
             let Some((_, key)) = self.kept.pop_front() else { break };
-            self.bury(&key);
+            self.remember_gone(&key);
         }
         while self.kept_bytes > self.settings.max_bytes && self.evict() {}
         while self.expiry.first().is_some_and(|(expiry, _)| *expiry < now) {
@@ -137,7 +137,7 @@ impl RecordTable {
                 // A run outlives its id only if its limit is longer than the retention; it is forgotten at its end.
                 Some(ExecutionEntry::Live(_)) | None => {}
                 Some(ExecutionEntry::Ended { .. }) => {
-                    self.bury(&key);
+                    self.remember_gone(&key);
                     self.entries.remove(&key);
                     self.floor = self.floor.max(after);
                 }
@@ -158,11 +158,11 @@ impl RecordTable {
         let Some(key) = self.kept_by.get_mut(&sharer).and_then(|kept| kept.keys.pop_front()) else {
             return self.kept_by.remove(&sharer).is_some();
         };
-        self.bury(&key);
+        self.remember_gone(&key);
         true
     }
 
-    fn bury(&mut self, key: &ExecutionKey) {
+    fn remember_gone(&mut self, key: &ExecutionKey) {
         if let Some(entry) = self.entries.get_mut(key)
             && let ExecutionEntry::Ended { bytes, sharer, .. } = entry
         {
@@ -191,7 +191,7 @@ impl RecordTable {
             }
             let own = self.kept_by.get_mut(sharer).and_then(|kept| kept.keys.pop_front());
             match own {
-                Some(key) => self.bury(&key),
+                Some(key) => self.remember_gone(&key),
                 None if self.evict() => {}
                 // Other runtimes hold it all.
                 None => return None,

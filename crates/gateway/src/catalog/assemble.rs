@@ -143,8 +143,8 @@ impl LastGood {
         of_it.map(|(id, _)| id)
     }
 
-    /// Whether a file or folder gave something that was served last.
-    pub fn gave(&self, origin: &str) -> bool {
+    /// Whether something that was served last is from this file or folder.
+    pub fn is_served_from(&self, origin: &str) -> bool {
         self.runtime_origin() == Some(origin) || self.of_origin(origin).next().is_some()
     }
 

@@ -40,7 +40,7 @@ struct ProgressKeeper {
 
 impl std::fmt::Debug for ProgressKeeper {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Told").finish_non_exhaustive()
+        formatter.debug_struct("ProgressKeeper").finish_non_exhaustive()
     }
 }
 

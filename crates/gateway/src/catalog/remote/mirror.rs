@@ -225,10 +225,10 @@ impl Mirror {
             return;
         }
         self.changed |= self.skills.remove(&id).is_some();
-        self.bury(removed.uid.clone(), removed.resource_version.clone());
+        self.remember_gone(removed.uid.clone(), removed.resource_version.clone());
     }
 
-    fn bury(&mut self, uid: String, resource_version: String) {
+    fn remember_gone(&mut self, uid: String, resource_version: String) {
         if self.gone.len() == GONE_MAX {
             self.gone.pop_front();
         }
@@ -247,7 +247,7 @@ impl Mirror {
         for id in absent {
             if let Some(known) = self.skills.remove(&id) {
                 self.changed = true;
-                self.bury(known.uid, known.resource_version);
+                self.remember_gone(known.uid, known.resource_version);
             }
         }
     }

@@ -76,7 +76,7 @@ impl LocalFiles {
             vault,
             clock,
             bounds,
-            usage: Mutex::new(table.held()),
+            usage: Mutex::new(table.usage()),
             table: Mutex::new(table),
         }
     }
@@ -87,7 +87,7 @@ impl LocalFiles {
     }
 
     /// How much there is. Does not block.
-    pub fn held(&self) -> StoreUsage {
+    pub fn usage(&self) -> StoreUsage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -124,7 +124,7 @@ impl LocalFiles {
                 Err(failed(&error))
             }
         });
-        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = table.held();
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = table.usage();
         done
     }
 

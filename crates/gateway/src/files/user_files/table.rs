@@ -58,7 +58,7 @@ impl Table {
         }
     }
 
-    pub(super) fn held(&self) -> StoreUsage {
+    pub(super) fn usage(&self) -> StoreUsage {
         StoreUsage {
             bytes: self.bytes,
             files: self.files.len(),

@@ -240,11 +240,11 @@ fn uploads_and_containers_are_there_after_a_restart_for_their_owner_and_for_no_o
     ask(&store, &A, made("container_knack_1", "out.txt"), "of a run").unwrap();
     // Another account chooses the same id: it has another container.
     ask(&store, &ELSEWHERE, made("container_knack_1", "out.txt"), "of another").unwrap();
-    let before = (contents(&store, &A), store.held());
+    let before = (contents(&store, &A), store.usage());
     assert!(open().is_err(), "one process has the folder");
     drop(store);
     let store = open().unwrap();
-    assert_eq!((contents(&store, &A), store.held()), before);
+    assert_eq!((contents(&store, &A), store.usage()), before);
     assert_eq!(contents(&store, &ELSEWHERE)["container_knack_1/out.txt"], "of another");
     for stranger in [&B, &ELSEWHERE] {
         for op in [
@@ -356,13 +356,13 @@ fn what_async_threads_ask_for_waits_for_no_disk() {
     }
     let (sender, heard) = mpsc::channel();
     let asked = Arc::clone(&store);
-    std::thread::spawn(move || sender.send((UploadStore::idle(&asked), asked.held().files)));
+    std::thread::spawn(move || sender.send((UploadStore::idle(&asked), asked.usage().files)));
     // Whoever waits for the disk waits until this thread goes on.
     let heard = heard.recv_timeout(Duration::from_mins(1));
     drop(waits);
     assert_eq!(heard, Ok((Bounds::default().idle, 0)));
     assert!(writer.join().unwrap().is_some());
-    assert_eq!(store.held().files, 1);
+    assert_eq!(store.usage().files, 1);
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn an_account_has_its_part_and_no_more_whatever_its_callers_are() {
         full(ask(&store, &ELSEWHERE, made("a", "3"), "")),
         "files in containers of the account"
     );
-    assert_eq!(store.held().bytes, 18);
+    assert_eq!(store.usage().bytes, 18);
     assert_eq!(store.contents(), 6, "what was refused leaves the disk");
 }
 

@@ -57,9 +57,9 @@ impl LoopSetup<'_> {
             ..
         } = self.prepared;
         let injects = !plan.tools.is_empty();
-        let stands_in = injection.code_tool.is_some();
+        let has_code_tool = injection.code_tool.is_some();
         let takes_skills = !injection.own_skills.is_empty() || injection.own_inline_skills;
-        let asks = fields.code_execution || stands_in || (fields.code_tool.is_some() && takes_skills);
+        let asks = fields.code_execution || has_code_tool || (fields.code_tool.is_some() && takes_skills);
         let native = asks && injects && !plan.litellm && self.kind == CallKind::Generate;
         let deadline = self.snapshot.runtime.deadline;
         DriveSettings {
