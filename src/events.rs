@@ -49,7 +49,7 @@ impl Events {
         self.write(EventType::Warning, object, reason, action, note).await;
     }
 
-    /// As above, for Events of the type Normal.
+    /// Writes an Event of the type Normal about an object, bounded as [`Self::warn`] is.
     pub async fn note(&self, object: &ObjectReference, reason: &str, action: &str, note: &str) {
         self.write(EventType::Normal, object, reason, action, note).await;
     }

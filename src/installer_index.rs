@@ -55,7 +55,7 @@ pub(crate) trait OfferedSkills: Send + Sync {
     fn skills(&self) -> &[SiteSkill];
     /// The files of one of them, by its index in the list.
     fn files(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, NotOffered>>;
-    /// The same, of which only a digest is shown.
+    /// The files of one of them, of which only a digest is shown.
     fn files_to_measure(&self, at: usize) -> BoxFuture<'_, Result<HeldFiles, NotOffered>> {
         self.files(at)
     }

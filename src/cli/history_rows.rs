@@ -182,7 +182,7 @@ pub(super) fn created(file: &Path) -> std::io::Result<File> {
     create(file, OFlags::empty())
 }
 
-/// The same of a name that no person chose: a link is not followed.
+/// A file that others cannot read, of a name that no person chose: a link is not followed.
 pub(super) fn created_beside(file: &Path) -> std::io::Result<File> {
     create(file, OFlags::NOFOLLOW)
 }

@@ -14,7 +14,7 @@ pub(super) fn lookup(name: &str) -> ProgramLookup {
     find_program(name, &path)
 }
 
-/// The same as a judgement.
+/// Whether a program is on the path, as a judgement.
 pub(super) fn state(name: &str) -> ProgramState {
     match lookup(name) {
         ProgramLookup::Here(_) => ProgramState::Here,

@@ -40,7 +40,7 @@ pub(super) struct Context {
     pub(super) changes: Arc<PendingChanges>,
     /// Requests a reconcile of a skill; one sender per watch scope.
     pub(super) skill_triggers: Vec<mpsc::Sender<ObjectRef<WatchedSkill>>>,
-    /// As above, for runtimes.
+    /// Requests a reconcile of a runtime; one sender per watch scope.
     pub(super) runtime_triggers: Vec<mpsc::Sender<ObjectRef<WatchedRuntime>>>,
     pub(super) memory: ReconcileMemory,
     /// The last evaluations of runtimes with many skills.

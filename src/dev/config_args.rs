@@ -12,7 +12,7 @@ pub(crate) struct ConfigArgs {
     /// Set a configuration parameter of a skill's functions; PARAMETER may be TOOL.PARAMETER, and SKILL is as in --allow-env
     #[arg(long, value_name = "SKILL.PARAMETER=VALUE")]
     set: Vec<String>,
-    /// The same, with the value of an environment variable, which keeps secrets off the command line
+    /// Set a parameter as --set does, to the value of an environment variable, which keeps secrets off the command line
     #[arg(long, value_name = "SKILL.PARAMETER=NAME")]
     set_env: Vec<String>,
 }

@@ -59,7 +59,7 @@ pub fn discover(search: &Search) -> DiscoveredSources {
     discover_all(search).without_archived()
 }
 
-/// The same, for a caller that fetches [`DiscoveredSources::archived`].
+/// Searches as [`discover`] does, for a caller that fetches [`DiscoveredSources::archived`].
 pub fn discover_all(search: &Search) -> DiscoveredSources {
     let mut found = DiscoveredSources::default();
     search.begin();

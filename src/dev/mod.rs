@@ -496,7 +496,7 @@ fn declared_packages(skill: &Skill) -> PackageNames {
     }
 }
 
-/// The same, or those of the standard environment, for a skill that declares none.
+/// Names of the packages that a skill declares, or those of the standard environment, for a skill that declares none.
 fn declared_or_standard(skill: &Skill) -> PackageNames {
     let declared = declare(&skill.files, skill.requirements.as_ref());
     if declared.wants_environment() {

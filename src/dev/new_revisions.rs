@@ -17,7 +17,7 @@ pub(super) enum Verdict {
     Served,
     /// The revision that was served last, and why.
     LastServed(String),
-    /// The same, until the packages of the source are installed.
+    /// The revision that was served last, until the packages of the source are installed.
     Waits(&'static str),
     /// Nothing, and why.
     NotServed(String),

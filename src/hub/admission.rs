@@ -123,7 +123,7 @@ pub struct Admission<'a> {
     pub mounted: &'a [MountedSkill],
     /// The runtime as written.
     pub runtime: &'a SkillRuntime,
-    /// The same, resolved.
+    /// The runtime with every default filled in.
     pub resolved: &'a ResolvedRuntime,
     /// The images that may run.
     pub scope: &'a Scope<'a>,

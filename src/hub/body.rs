@@ -38,7 +38,7 @@ impl Bodies {
         self.0.read(&caller.to_owned(), headers, body).await.map_err(refusal)
     }
 
-    /// The same of a body that has a bound of its own: what it is, and its bytes.
+    /// Reads a body of a caller that has a bound of its own: what it is, and its bytes.
     pub async fn read_within(
         &self,
         what: &str,

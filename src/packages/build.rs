@@ -49,7 +49,7 @@ pub struct Builder {
     base: BaseInterpreter,
     /// An error where there is no `uv`: environments that are present already need none.
     uv: Result<Uv, BuildError>,
-    /// As above, for packages of Node.
+    /// An error where the index of packages of Node cannot be used: environments that are present already need none.
     npm: Result<NpmIndex, BuildError>,
     limits: BuildLimits,
     rules: Rules,

@@ -86,7 +86,7 @@ impl Uv {
         Self::new(child::on_path("uv").unwrap_or_default(), std::env::vars_os())
     }
 
-    /// The same, which trusts the system's authorities and these. As it is if there are none: it has authorities of its own.
+    /// This `uv`, which then trusts the system's authorities and these. As it is if there are none: it has authorities of its own.
     ///
     /// It takes one file, `SSL_CERT_FILE`, in the place of its own, so one with all of them is made. Errors: that cannot be
     /// written.

@@ -24,7 +24,7 @@ pub fn declared_packages(declared: &Declaration) -> Option<PackagesStatus> {
     Some(packages_status(declared))
 }
 
-/// The same of any declaration.
+/// What status says of the packages of any declaration, also of one without packages.
 pub(super) fn packages_status(declared: &Declaration) -> PackagesStatus {
     let lines: Vec<String> = match &declared.lock {
         Some(lock) => lock.shown(),

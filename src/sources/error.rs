@@ -40,7 +40,7 @@ impl SourceError {
         }
     }
 
-    /// The same, as that of a field.
+    /// This error as that of a field.
     #[must_use]
     pub fn of_field(self, field: &str) -> Self {
         Self {

@@ -98,21 +98,21 @@ impl Fetcher {
         })
     }
 
-    /// The same that takes no answer with more bytes than this.
+    /// This fetcher, which then takes no answer with more bytes than this.
     #[must_use]
     pub fn within(self, most_bytes: usize) -> Self {
         let most_bytes = most_bytes.min(ARCHIVE_MAX_BYTES);
         Self { most_bytes, ..self }
     }
 
-    /// The same for a Skill of a namespace, whose archives take a part of the room alone.
+    /// This fetcher for a Skill of a namespace, whose archives take a part of the room alone.
     #[must_use]
     pub fn of_namespace(&self, namespace: &str) -> Self {
         let room = self.namespaces.of(&namespace.to_owned());
         Self { room, ..self.clone() }
     }
 
-    /// The same with a key that goes to the site of `url` only, also after redirects.
+    /// This fetcher with a key that goes to the site of `url` only, also after redirects.
     #[must_use]
     pub fn with_key(mut self, url: &Url, value: HeaderValue) -> Self {
         let site = site(url);

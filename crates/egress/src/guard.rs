@@ -55,8 +55,8 @@ impl Guard {
         }
     }
 
-    /// The same that also lets through the hosts and ports of these URLs, wherever they are: an administrator named them. A site on
-    /// port 80 may lead to 443. What a redirect of theirs names is judged like any other.
+    /// This guard, which then also lets through the hosts and ports of these URLs, wherever they are: an administrator named them. A
+    /// site on port 80 may lead to 443. What a redirect of theirs names is judged like any other.
     #[must_use]
     pub fn with_hosts_of<'u>(self, urls: impl IntoIterator<Item = &'u Url>) -> Self {
         let named = urls

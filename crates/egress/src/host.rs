@@ -35,7 +35,8 @@ pub fn is_cloud_metadata(host: &str) -> bool {
     address(host).map_or_else(|| METADATA_NAMES.contains(&name(host).as_str()), is_metadata_address)
 }
 
-/// The same for an address; IPv6 forms that carry an IPv4 address are judged by it.
+/// Whether an address is the metadata service of a cloud, as [`is_cloud_metadata`] has it; IPv6 forms that carry an IPv4 address are
+/// judged by that.
 pub(crate) fn is_metadata_address(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => v4.is_link_local() || METADATA_V4.contains(&v4),

@@ -131,7 +131,7 @@ impl HubRefusal {
         }
     }
 
-    /// The same, with a time to ask again.
+    /// This refusal with a time to ask again.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after_seconds = Some(seconds);

@@ -45,7 +45,7 @@ pub(super) fn gemini_frames(frames: &[Value], delivery: &Delivery) -> Vec<Vec<u8
     frames.iter().map(frame).collect()
 }
 
-/// The same frames as one JSON array, for callers that do not ask for events.
+/// Gemini's frames as one JSON array, for callers that do not ask for events.
 pub(super) fn array(frames: &[Value]) -> Vec<Vec<u8>> {
     let element = |(at, frame): (usize, &Value)| format!("{}{frame}", if at == 0 { "[" } else { ",\r\n" }).into_bytes();
     let elements = frames.iter().enumerate().map(element);

@@ -47,7 +47,7 @@ impl SchemaProblem {
         }
     }
 
-    /// The same problem with the function's name.
+    /// This problem with the function's name.
     pub(super) fn in_function(mut self, name: &str) -> Self {
         self.function = Some(name.to_owned());
         self

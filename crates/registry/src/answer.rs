@@ -121,7 +121,7 @@ impl Refusal {
         Self::new(RefusalKind::Invalid, field, message)
     }
 
-    /// The same for what is missing and what is another's.
+    /// No such skill: one answer for what is missing and what is another's.
     pub(crate) fn missing(id: &str) -> Self {
         Self::new(RefusalKind::NotFound, "skill_id", format!("No such skill: {id}"))
     }

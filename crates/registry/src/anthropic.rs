@@ -11,7 +11,7 @@ use crate::query::{page_limit, parameters};
 const LIMIT_DEFAULT: usize = 20;
 /// Items of a page at most.
 const LIMIT_MAX: usize = 1000;
-/// The same in the beta.
+/// Items of a page at most in the beta.
 const LIMIT_MAX_BETA: usize = 100;
 /// How tokens of pages begin; the id of the last item follows.
 const PAGE_PREFIX: &str = "page_";

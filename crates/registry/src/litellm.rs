@@ -329,7 +329,7 @@ fn shown(entry: &SkillEntry) -> Value {
     })
 }
 
-/// The same for what is missing and what is another's.
+/// The refusal for an error of the store: one for what is missing and what is another's.
 fn refused(error: StoreError, id: &str) -> Refusal {
     match error {
         StoreError::NotFound => Refusal::new(RefusalKind::NotFound, "skill_id", format!("Skill not found: {id}")),

@@ -35,7 +35,7 @@ pub struct SkillEntry {
     pub mode: Option<Mode>,
     /// Unix time in microseconds.
     pub created: i64,
-    /// The same, of the last change.
+    /// Unix time of the last change in microseconds.
     pub updated: i64,
     /// The version that is served where none is named. `None` exactly if there is no version.
     pub default: Option<u32>,

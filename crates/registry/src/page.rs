@@ -33,7 +33,7 @@ impl<T> Paged<T> {
         }
     }
 
-    /// The same page with something else for each item.
+    /// This page with something else for each item.
     pub fn map<U>(self, made: impl Fn(T) -> U) -> Paged<U> {
         Paged {
             items: self.items.into_iter().map(made).collect(),

@@ -53,7 +53,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// The same. Errors: it has more files than a skill may have.
+    /// This folder. Errors: it has more files than a skill may have.
     pub(crate) fn within(self) -> Result<Self, Refusal> {
         if self.files.len() > FILES_MAX {
             return Err(too_many_files());
@@ -131,7 +131,7 @@ impl Form {
         self.files(unpack).and_then(top_folder)
     }
 
-    /// The same, or a zip of what is in a folder: it has the name of the archive, as where it is unpacked.
+    /// The one folder that was uploaded, or a zip of what is in a folder: it has the name of the archive, as where it is unpacked.
     pub(crate) fn folder_or_its_content(self, unpack: Unpack) -> Result<Folder, Refusal> {
         let name = self.parts.first().and_then(|(name, _)| {
             let name = name.rsplit('/').next().unwrap_or(name);

@@ -47,7 +47,7 @@ impl Locks {
         began.elapsed()
     }
 
-    /// As above with every lock: rules opened, filters compiled, all applied.
+    /// Fork, exec and wait as [`Self::bare`] does it, with every lock: rules opened, filters compiled, all applied.
     pub fn locked(&self) -> Duration {
         let rules = PathRules {
             read: vec!["/etc/ld.so.cache".into(), "/etc/localtime".into()],

@@ -126,7 +126,7 @@ impl<K: Eq + Hash + Clone> Bodies<K> {
         self.read_up_to(BODY_MAX_BYTES, caller, headers, body).await
     }
 
-    /// The same of a body that may have at most so many bytes.
+    /// Reads a body to its end that may have at most so many bytes, within the other bounds.
     pub async fn read_up_to(
         &self,
         most: usize,

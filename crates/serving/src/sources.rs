@@ -114,7 +114,7 @@ impl Sources {
         self.take_of_group(source, source, now)
     }
 
-    /// The same for one of the sources of a group, whose names may be made up.
+    /// The right to one more for one of the sources of a group, whose names may be made up, unless they have had many lately.
     pub fn take_of_group(self: &Arc<Self>, group: &str, source: &str, now: Instant) -> Option<SourcePermit> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let allowance_key = self.allowance_key(&mut known, group, source, now);

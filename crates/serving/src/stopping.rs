@@ -32,8 +32,8 @@ impl Stopping {
         self.end_after(stops, unready, async { self.drain }, serving).await;
     }
 
-    /// The same for a server that hands something over before its listener closes. `hand_over` gives how long answers may
-    /// take from then on.
+    /// Ends a server that hands something over before its listener closes. `hand_over` gives how long answers may take from
+    /// then on.
     ///
     /// ```text
     /// unready ── leave ── pause ── hand over ── close ── drain ── cut

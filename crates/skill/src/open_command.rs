@@ -27,7 +27,7 @@ const LAUNCHERS: [&str; 15] = [
 /// Last letters of the options that take a program text or a module: `-c`, `-e`, `-m`, `-p`, `-r`, alone or at the end of
 /// a group (`-Im`).
 const TEXT_OPTIONS: [char; 5] = ['c', 'e', 'm', 'p', 'r'];
-/// The same, in words.
+/// Options in words that take a program text or a module.
 const LONG_TEXT_OPTIONS: [&str; 3] = ["--command", "--eval", "--print"];
 
 /// Whether a model can say which program a tool runs. A tool without parameters takes nothing from a model.

@@ -18,7 +18,7 @@ const VARIABLES: [&str; 2] = ["KNACK_LOG", "RUST_LOG"];
 /// requests and results, tungstenite the frames of runs, the Kubernetes client answers that it cannot read (Secrets among them). No
 /// filter brings them into the log; what an operator needs to know of them has a line of this program's own.
 const NEVER_LOGGED: [&str; 2] = ["rmcp", "tungstenite"];
-/// The same, without the modules below it.
+/// A module of a library that is not logged for that reason either, unlike the modules below it.
 const NEVER_LOGGED_ALONE: &str = "kube_client::client";
 /// Begins of the names of events that the OpenTelemetry SDK has for each export that fails, without the collector's address or with
 /// its answer. The exporter logs when that begins and ends.

@@ -13,7 +13,7 @@ pub struct CaArgs {
     /// read once, at the start
     #[arg(long, value_name = "FILE", env = "KNACK_CA_FILE")]
     ca_file: Option<PathBuf>,
-    /// The same as text, where no file can be mounted
+    /// Certificate authorities (PEM) as text, trusted as those of --ca-file, where no file can be mounted
     #[arg(long, value_name = "PEM", env = "KNACK_CA_PEM")]
     ca_pem: Option<String>,
 }

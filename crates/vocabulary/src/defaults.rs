@@ -18,9 +18,9 @@ pub const TTL_SECONDS_AFTER_FINISHED: u64 = 300;
 /// `SkillRuntime.spec.sandbox.resources`: request and limit of CPU. Requests are small: a pod of the pool does nothing most of its life,
 /// and a full pool must not push others from the node.
 pub const CPU: (&str, &str) = ("10m", "1");
-/// The same of memory, files in the work directory included.
+/// `SkillRuntime.spec.sandbox.resources`: request and limit of memory, files in the work directory included.
 pub const MEMORY: (&str, &str) = ("32Mi", "512Mi");
-/// The same of ephemeral storage. The root is read-only, so it bounds the log.
+/// `SkillRuntime.spec.sandbox.resources`: request and limit of ephemeral storage. The root is read-only, so it bounds the log.
 pub const EPHEMERAL_STORAGE: (&str, &str) = ("16Mi", "64Mi");
 /// Size of the work directory: a quarter of the memory limit.
 pub const WORK_SIZE: &str = "128Mi";

@@ -103,7 +103,7 @@ fn code_environments(request: &Request) -> Vec<Span> {
     tools.filter_map(|tool| code_environment(src, tool)).collect()
 }
 
-/// The same of one tool.
+/// Where one tool of a Responses request says where programs run.
 pub(crate) fn code_environment(src: &[u8], tool: Span) -> Option<Span> {
     match json::get_text(src, tool, "type")?.as_ref() {
         "shell" => json::get(src, tool, "environment"),

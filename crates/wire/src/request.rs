@@ -496,7 +496,7 @@ impl Material {
         }
     }
 
-    /// The same with other names by which a model may call the tools, each with the tool's own. A tool of the client's that has
+    /// This material with other names by which a model may call the tools, each with the tool's own. A tool of the client's that has
     /// such a name takes precedence.
     #[must_use]
     pub fn with_aliases(self, aliases: Vec<(String, String)>) -> Self {

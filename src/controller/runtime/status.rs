@@ -236,7 +236,7 @@ pub(super) fn own_part(runtime: &SkillRuntime) -> SkillRuntimeStatus {
     own_members(runtime.status.clone().unwrap_or_default())
 }
 
-/// The same of a status.
+/// The part of a status that the controller writes.
 pub(super) fn own_members(status: SkillRuntimeStatus) -> SkillRuntimeStatus {
     // Without a rest: who writes a new member is decided here.
     let SkillRuntimeStatus {

@@ -98,7 +98,8 @@ pub async fn lock_of_npm(
     lock_in(folder.path(), limits, roots, None).await
 }
 
-/// The same in the folder of a project; `index` is asked in place of the one that the environment names.
+/// The lock that npm writes in the folder of a project, and the number of its packages; `index` is asked in place of the one that the
+/// environment names.
 async fn lock_in(
     folder: &Path,
     limits: &BuildLimits,

@@ -24,7 +24,7 @@ pub struct Rule {
     pub rule: &'static str,
     /// The message for the user: the error and its remedy.
     pub message: &'static str,
-    /// The same in Rust, for files; absent where it follows from the CEL ([`Rule::check`]).
+    /// The rule in Rust, for files; absent where it follows from the CEL ([`Rule::check`]).
     check: Option<Check>,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct RecordTable {
     /// Ended entries with a kept outcome, in order of their end.
     pub(super) kept: VecDeque<(Duration, ExecutionKey)>,
     pub(super) kept_bytes: u64,
-    /// The same by the names under which they ran.
+    /// Ended entries with a kept outcome, by the names under which they ran.
     pub(super) kept_by: HashMap<Arc<str>, SharerOutcomes>,
     /// Every key by the time that its id stops being accepted.
     pub(super) expiry: BTreeSet<(Duration, ExecutionKey)>,

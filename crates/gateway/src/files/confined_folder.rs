@@ -67,7 +67,7 @@ impl ConfinedFolder {
         Self::open(path, FOLDER, readers)
     }
 
-    /// The same at a path that the user of this process chose: it may lead through links. Blocks.
+    /// A folder at a path that the user of this process chose: it may lead through links. Blocks.
     pub fn named(path: &Path, readers: Readers) -> io::Result<Self> {
         Self::open(path.to_owned(), FOLDER.difference(OFlags::NOFOLLOW), readers)
     }

@@ -72,7 +72,7 @@ pub(crate) async fn contained(
     (outcome, refused)
 }
 
-/// The same run. Its container is used for as long as it lasts, so it does not expire meanwhile.
+/// Waits for a run. Its container is used for as long as it lasts, so it does not expire meanwhile.
 async fn using<T>(gateway: &Gateway, caller: Caller, container: &str, run: impl Future<Output = T>) -> T {
     let counted = caller.bucket();
     let who = FilesCaller::new(caller, counted, None);

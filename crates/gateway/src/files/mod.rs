@@ -71,7 +71,7 @@ struct Inner {
 #[derive(Debug)]
 struct KeptResponse {
     made: Instant,
-    /// The same time as clients see it.
+    /// When it was made, as clients see it.
     made_at: Timestamp,
     files: Vec<KeptFile>,
 }

@@ -156,7 +156,7 @@ pub fn mcp_fault(fault: &Fault) -> Response {
     mcp_error(fault, REFUSED, &Value::Null)
 }
 
-/// The same with a code of JSON-RPC, and the id of the request if it has one.
+/// An error of Knack to an MCP client with a code of JSON-RPC, and the id of the request if it has one.
 pub fn mcp_error(fault: &Fault, code: i32, id: &Value) -> Response {
     let body = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": fault.message}});
     let status = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);

@@ -27,7 +27,7 @@ const POOL_IDLE_PER_HOST: usize = 64;
 #[derive(Debug, Clone)]
 pub struct Upstreams {
     client: reqwest::Client,
-    /// The same for websockets: by HTTP/1.1.
+    /// The client for websockets: by HTTP/1.1.
     websockets: reqwest::Client,
     /// Replaced as a whole when the runtime names other addresses.
     bases: Arc<ArcSwap<BTreeMap<Api, ProviderEndpoint>>>,
@@ -101,13 +101,13 @@ impl Upstreams {
         })
     }
 
-    /// The same upstream with another scope of the operator's keys.
+    /// These upstreams with another scope of the operator's keys.
     #[must_use]
     pub fn with_key_scope(self, scope: KeyScope) -> Self {
         Self { scope, ..self }
     }
 
-    /// The same upstream, which sends nothing for these APIs, because their configured URL is not valid.
+    /// These upstreams, which then send nothing for some APIs, because their configured URL is not valid.
     #[must_use]
     pub(crate) fn without(self, unreadable: BTreeSet<Api>) -> Self {
         Self {
@@ -116,7 +116,7 @@ impl Upstreams {
         }
     }
 
-    /// The same upstream, of which these APIs are served by another gateway of Knack.
+    /// These upstreams, of which some APIs are served by another gateway of Knack.
     #[must_use]
     pub fn through_knack(self, apis: impl IntoIterator<Item = Api>) -> Self {
         Self {
@@ -219,7 +219,7 @@ impl Upstreams {
         self.client.request(method, url).headers(headers)
     }
 
-    /// The same for a websocket.
+    /// Starts a websocket: the client's path and query below the configured base, with the headers given.
     pub(crate) fn websocket(&self, api: Api, path_and_query: &str, headers: HeaderMap) -> reqwest::RequestBuilder {
         let (url, mut headers) = self.addressed(api, path_and_query, headers);
         websocket::insert_upgrade(&mut headers);

@@ -37,7 +37,7 @@ impl<'a> OwnRequest<'a> {
         Self::begin_at(gateway, format, request, request.uri().path())
     }
 
-    /// The same with the path as the log shows it.
+    /// A request that begins now, with the path as the log shows it. `format`: as of [`Self::begin`].
     pub(crate) fn begin_at(gateway: &'a Gateway, format: &'static str, request: &Request, path: &str) -> Self {
         Self {
             gateway,

@@ -80,7 +80,7 @@ pub(crate) fn router(recent: Arc<RecentRequests>) -> Router {
         .with_state(recent)
 }
 
-/// As above, for a port that the network reaches: connections from within the pod are answered, others are not.
+/// Their endpoints for a port that the network reaches: connections from within the pod are answered, others are not.
 pub(crate) fn local_router(recent: Arc<RecentRequests>) -> Router {
     router(recent).layer(from_fn(local_only))
 }

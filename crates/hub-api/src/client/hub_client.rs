@@ -128,7 +128,7 @@ impl HubClient {
         })
     }
 
-    /// The same, led to the replicas by `route`.
+    /// This client, led to the replicas of the hub by `route`.
     #[must_use]
     pub fn routed(self, route: Arc<dyn Route>) -> Self {
         Self {
@@ -137,7 +137,7 @@ impl HubClient {
         }
     }
 
-    /// The same, asking for a client of another namespace: it is shown, and may run, what that namespace sees.
+    /// This client, asking for a client of another namespace: it is shown, and may run, what that namespace sees.
     #[must_use]
     pub fn for_namespace(&self, namespace: &str) -> Self {
         Self {

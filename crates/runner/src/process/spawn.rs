@@ -80,7 +80,7 @@ pub(crate) enum NoChild {
 }
 
 impl NoChild {
-    /// The same, where the program is the sandbox's own.
+    /// This reason, where the program is the sandbox's own.
     pub(crate) fn of_sandbox(self) -> Self {
         match self {
             Self::OfProgram(reason) => Self::Failed(reason),

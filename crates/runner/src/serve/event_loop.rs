@@ -19,7 +19,7 @@ const READ_BYTES: usize = 64 << 10;
 /// While a child lives the loop runs at least this often: orphans are reaped, and children are checked on kernels whose
 /// pidfds do not fire (gVisor).
 const TICK: Duration = Duration::from_millis(100);
-/// The same while the run makes orphans without end: each is a zombie until it is reaped.
+/// How often the loop runs at least while the run makes orphans without end: each is a zombie until it is reaped.
 const BUSY_TICK: Duration = Duration::from_millis(5);
 /// How long the runner waits for `ack` after the result.
 const ACK_GRACE: Duration = Duration::from_secs(2);

@@ -16,7 +16,7 @@ pub enum Clash {
         /// The skills that have it, sorted by namespace.
         skills: Vec<SkillRef>,
     },
-    /// The same skill was given twice; the first is served.
+    /// A skill was given twice; the first is served.
     Twice(SkillRef),
     /// Several skills carry this id, or one carries what is the name of another: the id names none of them.
     Id {

@@ -21,7 +21,7 @@ impl Catalog {
         Self::compile_named(skills, settings, &BTreeMap::new())
     }
 
-    /// The same, where `names` says which skill keeps a name that skills of several namespaces have.
+    /// Compiles skills for a runtime, where `names` says which skill keeps a name that skills of several namespaces have.
     pub fn compile_named(
         mut skills: Vec<Arc<Skill>>,
         settings: CatalogSettings,

@@ -27,9 +27,9 @@ use crate::search::SearchIndex;
 
 /// The reason that a skill of mode Never is not served.
 pub const NEVER: &str = "its activation is Never";
-/// The same of an upload, which has a mode of OmniRoute's API.
+/// The reason that an upload is not served whose mode of OmniRoute's API is off.
 pub const MODE_OFF: &str = "its mode is off";
-/// The same of a skill that does not ask for it.
+/// The reason that a skill is not served for which the SkillRuntime sets the mode Never.
 pub const NEVER_HERE: &str = "the SkillRuntime sets its activation to Never";
 
 /// How many names a search answers with.

@@ -26,7 +26,7 @@ pub(super) struct Document {
     pub(super) yaml: String,
     /// YAML tree.
     pub(super) node: Option<Node>,
-    /// The same as JSON members.
+    /// The YAML tree as JSON members.
     pub(super) members: Map<String, Value>,
     /// Trimmed body.
     pub(super) body: String,

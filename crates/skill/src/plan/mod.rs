@@ -40,7 +40,8 @@ pub fn plan(request: &PlanRequest<'_>, catalog: &Catalog) -> Result<Plan, PlanEr
     plan_within(request, catalog, &mut |_| true)
 }
 
-/// The same. `room` is asked before texts of named skills are made, with their bytes, and says whether there is memory for them.
+/// The plan of a request, as [`plan`] makes it, within memory: `room` is asked before texts of named skills are made, with their
+/// bytes, and says whether there is memory for them.
 pub fn plan_within(
     request: &PlanRequest<'_>,
     catalog: &Catalog,
@@ -150,7 +151,7 @@ impl Plan {
         self.system.is_empty() && self.tools.is_empty()
     }
 
-    /// The same with the instructions of skills that the request attaches whole, behind those of all others.
+    /// This plan with the instructions of skills that the request attaches whole, behind those of all others.
     #[must_use]
     pub fn with_attached(self, skills: &[Skill]) -> Self {
         if skills.is_empty() {

@@ -182,7 +182,7 @@ pub struct PlannedTool {
     pub description: String,
     /// JSON Schema of the arguments, an object.
     pub schema: Value,
-    /// The same, minified.
+    /// The JSON Schema of the arguments as minified text.
     pub schema_json: String,
     /// What a call means.
     pub action: Action,

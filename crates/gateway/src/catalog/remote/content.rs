@@ -20,7 +20,8 @@ pub(super) const FETCHES_AT_ONCE: usize = 8;
 
 /// Longest pause before content is requested again that a hub did not give: short, since requests go without it meanwhile.
 const HUB_RETRY_LAST: Duration = Duration::from_secs(1);
-/// The same of content for which there was no memory: others return theirs within seconds, or a person has to act.
+/// Longest pause before content is requested again for which there was no memory: others return theirs within seconds, or a person
+/// has to act.
 pub(super) const MEMORY_RETRY_LAST: Duration = Duration::from_secs(10);
 
 /// The files of one digest.

@@ -53,7 +53,7 @@ impl KnownSource {
         }
     }
 
-    /// The same skill, with the current names for requests.
+    /// This skill with the current names for requests.
     pub(super) fn with(mut self, object: ObjectIds) -> Self {
         if self.source.object != object {
             let mut changed = SkillSource::clone(&self.source);

@@ -32,7 +32,7 @@ impl FilesCaller {
         }
     }
 
-    /// The same for a model request: one that makes many calls is slowed down, not refused in the middle.
+    /// This caller as that of a model request: one that makes many calls is slowed down, not refused in the middle.
     #[must_use]
     pub(crate) fn waiting(self, patience: Duration) -> Self {
         Self {

@@ -47,7 +47,7 @@ pub enum Op {
     AddContainer(NewContainer),
     /// One container, and the positions of removed ids among its files.
     Container(String, Vec<String>),
-    /// The same, for a request that names it: it counts as a use.
+    /// One container, for a request that names it: it counts as a use.
     UseContainer(String),
     /// All containers of the caller without their files, and the positions of removed ids among them.
     Containers(Vec<String>),
@@ -57,7 +57,7 @@ pub enum Op {
     AddToContainer(String, NewContainerFile),
     /// Put an upload, the second id, into a container, under its own name.
     CopyToContainer(String, String),
-    /// The same under another name.
+    /// Put an upload, the second id, into a container, under another name.
     CopyToContainerAs(String, String, String),
     /// A file of a container with its content.
     ContainerFileContent(String, String),

@@ -24,7 +24,7 @@ use crate::telemetry::own_request::OwnRequest;
 
 /// Items of a page of Anthropic's that does not say, and at most.
 const ANTHROPIC_LIMITS: (usize, usize) = (20, 1000);
-/// The same of OpenAI's.
+/// Items of a page of OpenAI's that does not say, and at most.
 const OPENAI_LIMITS: (usize, usize) = (10_000, 10_000);
 /// Ids that a list of Anthropic's may name.
 const IDS_MAX: usize = 100;

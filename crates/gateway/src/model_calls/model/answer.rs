@@ -21,7 +21,7 @@ use crate::model_calls::exchange::{AnswerPiece, Exchange, insert_stream_headers}
 const LEFT_OUT_NAMED: usize = 16;
 /// Why nothing is injected where there is no catalog, as `x-knack` says it.
 const NO_CATALOG: &str = "no-catalog";
-/// The same of a request whose tools the provider refused.
+/// Why nothing is injected into a request whose tools the provider refused, as `x-knack` says it.
 const REFUSED: &str = "refused-by-provider";
 
 /// The answer, from its head on.

@@ -65,7 +65,7 @@ impl AnswerPath {
         })
     }
 
-    /// The same path for another answer, with a query (from its `?` on); `None` if the id cannot be part of a path.
+    /// This path for another answer, with a query (from its `?` on); `None` if the id cannot be part of a path.
     pub(super) fn with(&self, id: &str, query: &str) -> Option<String> {
         is_plain(id).then(|| format!("{}{id}{}{query}", self.before, self.behind))
     }
@@ -142,7 +142,7 @@ impl Query {
     }
 }
 
-/// The same part of a URL, in which letters, digits and the marks of ids are themselves: encoded ones are equal to them (RFC 3986,
+/// A part of a URL in the form in which letters, digits and the marks of ids are themselves: encoded ones are equal to them (RFC 3986,
 /// 6.2.2.2), and providers read both.
 fn normal(part: &str) -> String {
     let mut pieces = part.split('%');
