@@ -25,7 +25,7 @@ use super::terminal;
 /// Executions of a page: the most that the API gives.
 const PAGE: usize = 100;
 /// Executions that are read at most: twice what a registry keeps, so that one that grows meanwhile is read to its end.
-const MOST: usize = 100_000;
+const EXECUTIONS_MAX: usize = 100_000;
 /// Bytes of a page: of each execution input, output and error of 52 KiB, each JSON in JSON at worst.
 const PAGE_MAX_BYTES: usize = 16 << 20;
 /// Time for a page.
@@ -110,7 +110,7 @@ async fn read(
 ) -> anyhow::Result<()> {
     let mut known = HashSet::new();
     let mut reported = Instant::now();
-    for number in 1..=MOST / PAGE {
+    for number in 1..=EXECUTIONS_MAX / PAGE {
         let page = page(client, filter, number).await?;
         let mut is_last = page.data.len() < PAGE;
         for shown in &page.data {
@@ -134,7 +134,7 @@ async fn read(
             reported = Instant::now();
         }
     }
-    bail!("--server: it has more than {MOST} executions; name a later --since")
+    bail!("--server: it has more than {EXECUTIONS_MAX} executions; name a later --since")
 }
 
 async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Result<Page> {

@@ -20,7 +20,7 @@ const SECONDS: [f64; 12] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 
 /// Ends of executions that the alert `KnackQueueFull` counts. A counter that first appears with its first count shows no increase
 /// to Prometheus, so these are there at 0 from when this replica owns a runtime.
-const NO_PLACE: [&str; 2] = ["queue_full", "queue_timeout"];
+const QUEUE_ENDS: [&str; 2] = ["queue_full", "queue_timeout"];
 
 /// Labels of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -213,7 +213,7 @@ impl Metrics {
         set(&self.wanted, counts.desired);
         set(&self.running, counts.running);
         set(&self.queued, counts.queued);
-        for status in NO_PLACE {
+        for status in QUEUE_ENDS {
             let runtime = runtime.to_owned();
             drop(self.executions.get_or_create(&Execution { runtime, status }));
         }
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn alerts_and_dashboard_know_how_runs_end_and_start() {
-        let ends = [NO_PLACE.as_slice(), &[ExecutionStatus::Success.as_str()]].concat();
+        let ends = [QUEUE_ENDS.as_slice(), &[ExecutionStatus::Success.as_str()]].concat();
         for word in crate::fixture::monitored_words("knack_hub_executions_total", "status") {
             assert!(ends.contains(&word.as_str()), "{word}");
         }

@@ -11,7 +11,7 @@ use axum::routing::any;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use knack_gateway::callers::caller;
-use knack_gateway::http_server::fault::{MCP_PATH, REFUSED, body_fault, mcp_error, mcp_fault};
+use knack_gateway::http_server::fault::{MCP_PATH, REFUSED_CODE, body_fault, mcp_error, mcp_fault};
 use knack_gateway::telemetry::log::MCP;
 use knack_gateway::telemetry::own_request::OwnRequest;
 use knack_gateway::{Cancellations, Gateway, HostPolicy};
@@ -85,7 +85,7 @@ async fn admit(shared: &Shared, own: &mut OwnRequest<'_>, request: Request) -> R
     let gateway = &shared.gateway;
     let (mut parts, body) = request.into_parts();
     let mut refused = |status, text: &str| {
-        own.fails(error_text(REFUSED));
+        own.fails(error_text(REFUSED_CODE));
         refuse(status, text)
     };
     if let Some(why) = of_a_page(gateway, &parts.headers) {
@@ -130,7 +130,7 @@ async fn admit(shared: &Shared, own: &mut OwnRequest<'_>, request: Request) -> R
     // The result of a call is sent without room too: a client that is told to try again would run the tool twice. It has at most
     // the text and the files that one result carries, for as many requests as a caller has slots.
     if sent.is_err() && !called.load(Ordering::Relaxed) {
-        own.fails(error_text(REFUSED));
+        own.fails(error_text(REFUSED_CODE));
         return refuse(
             503,
             "The gateway holds too many large answers at this moment; try again in a second.",
@@ -184,7 +184,7 @@ async fn answer(shared: &Shared, (caller, message): (&Caller, &Message), parts: 
     let Some(response) = shared.cancellations.run(key, handled).await else {
         // Its client waits for no answer; what it gets is whole, so that its connection can be used again.
         let fault = Fault::new(200, "The client cancelled the request.");
-        return mcp_error(&fault, REFUSED, message.id().unwrap_or(&Value::Null));
+        return mcp_error(&fault, REFUSED_CODE, message.id().unwrap_or(&Value::Null));
     };
     let cancelled = request_key(caller, session, message.cancels());
     if let Some(cancelled) = cancelled.filter(|_| response.status() == StatusCode::ACCEPTED)

@@ -28,7 +28,7 @@ const COPIED: [&str; 5] = [
 ];
 
 /// Keywords that a level of risk follows from.
-const OF_RISK: [&str; 4] = ["risk_level", "side_effects", "requires_network", "requires_filesystem"];
+const RISK_KEYWORDS: [&str; 4] = ["risk_level", "side_effects", "requires_network", "requires_filesystem"];
 /// Help for a value that is an expression.
 const LITERALS_ONLY: &str = "The file is read, not run: write the value itself, or a constant at the top of the file";
 
@@ -251,7 +251,7 @@ impl Reader<'_> {
             let known = evaluate(value, self.module);
             if let Err(message) = self.set(&mut keywords, &name, known) {
                 // A default in its place could say less than the text does, and a limit would let it pass.
-                let severity = if OF_RISK.contains(&name.as_str()) {
+                let severity = if RISK_KEYWORDS.contains(&name.as_str()) {
                     Severity::Error
                 } else {
                     Severity::Warning

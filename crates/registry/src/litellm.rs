@@ -90,17 +90,17 @@ impl LiteLlm {
 }
 
 /// What this API has.
-const NOT_HERE: &str = "LiteLLM's API has no versions; supported: POST and GET /v1/skills, GET and DELETE /v1/skills/{id}, and GET \
+const SUPPORTED_PATHS: &str = "LiteLLM's API has no versions; supported: POST and GET /v1/skills, GET and DELETE /v1/skills/{id}, and GET \
     /v1/skills/{id}/archive";
 
 /// The refusal of a path that is not there.
 pub(crate) fn unknown() -> Refusal {
-    Refusal::new(RefusalKind::NotFound, "", NOT_HERE)
+    Refusal::new(RefusalKind::NotFound, "", SUPPORTED_PATHS)
 }
 
 /// The refusal of a method that a path with `methods` does not have.
 pub(crate) fn not_allowed(methods: &'static str) -> Refusal {
-    Refusal::new(RefusalKind::NotAllowed(methods), "", NOT_HERE)
+    Refusal::new(RefusalKind::NotAllowed(methods), "", SUPPORTED_PATHS)
 }
 
 /// Answers a call.

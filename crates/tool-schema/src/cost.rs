@@ -16,7 +16,7 @@ const MAX_PAIRS: usize = 50_000;
 const MAX_DEPTH: usize = 256;
 
 /// Keywords whose schemas are for the members or elements of a value.
-const OF_CHILDREN: [&str; 10] = [
+const CHILD_KEYWORDS: [&str; 10] = [
     "additionalItems",
     "additionalProperties",
     "contains",
@@ -106,7 +106,7 @@ impl<'v> Count<'v> {
                 None => Ok(1),
             };
         }
-        if OF_CHILDREN.contains(&keyword) {
+        if CHILD_KEYWORDS.contains(&keyword) {
             return self.children(keyword, inner, value, depth);
         }
         self.in_place(inner, value, depth)

@@ -22,9 +22,9 @@ const ACCEPTED_FOR: Duration = Duration::from_secs(30);
 /// How long a refused token is not reviewed again: on an API server that lags, a new token becomes valid soon.
 const REFUSED_FOR: Duration = Duration::from_secs(3);
 /// Accepted tokens remembered, at about 500 bytes each.
-const ACCEPTED: usize = 8192;
+const ACCEPTED_MAX: usize = 8192;
 /// Refused tokens remembered. They have a separate cache: forged tokens evict only other refused ones.
-const REFUSED: usize = 4096;
+const REFUSED_MAX: usize = 4096;
 /// Tokens that were accepted once, until they expire: real callers wait only for reviews of these.
 const PROVEN: usize = 8192;
 /// Reviews of unknown tokens at once: unknown callers must not use up the hub's connections.
@@ -73,8 +73,8 @@ impl Authenticator {
         Self {
             client,
             audience,
-            accepted: Expiring::new(ACCEPTED),
-            refused: Expiring::new(REFUSED),
+            accepted: Expiring::new(ACCEPTED_MAX),
+            refused: Expiring::new(REFUSED_MAX),
             proven: Expiring::new(PROVEN),
             sources: Arc::new(Sources::new(REVIEWS)),
             strangers: Semaphore::new(STRANGERS_AT_ONCE),
@@ -298,7 +298,7 @@ mod tests {
         // A wait for one review of a forged token would add another one's time.
         assert!(longest < 2 * SLOW, "{longest:?}, and {SLOW:?} without the flood");
         // Accepted tokens stay, however many are refused.
-        for number in 0..3 * REFUSED {
+        for number in 0..3 * REFUSED_MAX {
             let key: TokenHash = Sha256::digest(number.to_string()).into();
             authenticator.refused.put(key, CallerError::Unknown, REFUSED_FOR);
         }

@@ -28,9 +28,9 @@ use crate::http_server::fault::{error_format, fault_of, is_mcp, log_refusal, mcp
 use crate::providers::forwarded_headers::CREDENTIAL_HEADERS;
 
 /// Accepted tokens remembered, at about 200 bytes each.
-const ACCEPTED: usize = 8192;
+const ACCEPTED_MAX: usize = 8192;
 /// Refused tokens remembered, apart: they evict only each other.
-const REFUSED: usize = 4096;
+const REFUSED_MAX: usize = 4096;
 /// How long a known client is let in while the hub is away: as long as a request may take.
 const STALE_FOR: Duration = Duration::from_mins(10);
 /// How long a request waits for the decision that another one with the same token has asked for.
@@ -100,8 +100,8 @@ impl ClientAuth {
             hub,
             runtime,
             tenants,
-            accepted: Expiring::new(ACCEPTED),
-            refused: Expiring::new(REFUSED),
+            accepted: Expiring::new(ACCEPTED_MAX),
+            refused: Expiring::new(REFUSED_MAX),
             locks: KeyedLocks::default(),
             sources: Arc::new(Sources::new(UNKNOWN_TOKENS)),
         })

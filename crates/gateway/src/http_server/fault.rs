@@ -144,7 +144,7 @@ pub fn body_fault(error: BodyError) -> Fault {
 pub const MCP_PATH: &str = "/mcp";
 
 /// The JSON-RPC code of a refusal by the transport: the first of those that are left to servers.
-pub const REFUSED: i32 = -32_000;
+pub const REFUSED_CODE: i32 = -32_000;
 
 /// Whether a path is that of MCP, as hosts write it.
 pub(crate) fn is_mcp(path: &str) -> bool {
@@ -153,7 +153,7 @@ pub(crate) fn is_mcp(path: &str) -> bool {
 
 /// An error of Knack to an MCP client, before there is a JSON-RPC request to answer.
 pub fn mcp_fault(fault: &Fault) -> Response {
-    mcp_error(fault, REFUSED, &Value::Null)
+    mcp_error(fault, REFUSED_CODE, &Value::Null)
 }
 
 /// An error of Knack to an MCP client with a code of JSON-RPC, and the id of the request if it has one.

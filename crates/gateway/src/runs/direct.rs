@@ -21,7 +21,7 @@ use crate::telemetry::log::RequestLog;
 use crate::telemetry::trace::CallTrace;
 
 /// The note of a call that is refused before anything runs.
-const REFUSED: &str = "nothing was run: the answer says why";
+const NOTHING_RAN: &str = "nothing was run: the answer says why";
 
 /// The caller, and its catalog.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Direct<'_> {
             if outcome.is_error && !report.runner.has_run() {
                 report.log.status = self.refused;
                 // Its text may repeat arguments, which are not logged.
-                report.log.notes.push(REFUSED.to_owned());
+                report.log.notes.push(NOTHING_RAN.to_owned());
             }
             report
                 .log

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::skill_metrics::SkillMetrics;
 
 /// How often: as often as Prometheus usually scrapes.
-const EVERY: Duration = Duration::from_secs(15);
+const REPORT_EVERY: Duration = Duration::from_secs(15);
 /// How often the gateway retries at a hub that does not accept reports. Such a hub is of an earlier release, and nothing announces
 /// its upgrade. Uses that are counted until then are reported after it.
 const EVERY_UNTAKEN: Duration = Duration::from_mins(10);
@@ -59,7 +59,7 @@ async fn keep_reporting<F>(counts: &SkillMetrics, ended: &CancellationToken, sen
 where
     F: Future<Output = Result<(), HubError>>,
 {
-    let mut every = EVERY;
+    let mut every = REPORT_EVERY;
     loop {
         let is_last = tokio::time::timeout(every, ended.cancelled()).await.is_ok();
         every = match report(counts, &send).await {
@@ -73,7 +73,7 @@ where
                 }
                 EVERY_UNTAKEN
             }
-            Ok(()) | Err(_) => EVERY,
+            Ok(()) | Err(_) => REPORT_EVERY,
         };
         if is_last {
             return;

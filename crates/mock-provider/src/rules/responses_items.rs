@@ -18,7 +18,7 @@ const PREFIXES: [(&str, &str); 4] = [
 ];
 
 /// Types of calls that the client answers. A shell has [rules](super::responses_shell) of its own, since it may be hosted.
-const OF_CLIENT: [&str; 5] = [
+const CLIENT_CALLS: [&str; 5] = [
     "function_call",
     "custom_tool_call",
     "apply_patch_call",
@@ -176,11 +176,11 @@ fn call_fields(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
 }
 
 fn calls<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    input(rule_input).filter(|(_, item)| OF_CLIENT.contains(&kind(item)))
+    input(rule_input).filter(|(_, item)| CLIENT_CALLS.contains(&kind(item)))
 }
 
 fn outputs<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
-    input(rule_input).filter(|(_, item)| answered(item).is_some_and(|call| OF_CLIENT.contains(&call)))
+    input(rule_input).filter(|(_, item)| answered(item).is_some_and(|call| CLIENT_CALLS.contains(&call)))
 }
 
 /// The type of the calls that an item answers.

@@ -87,14 +87,14 @@ pub(crate) fn filter_b(missing: Missing) -> Result<Program, String> {
             rules.push((number(*syscall)?, Rule::Always(Action::Allow)));
         }
     }
-    compile(ARCHITECTURE, REFUSED, rules)
+    compile(ARCHITECTURE, REFUSED_ACTION, rules)
 }
 
 /// The errno of a denied call. EPERM is 1 everywhere.
-const REFUSED: Action = Action::Errno(1);
+const REFUSED_ACTION: Action = Action::Errno(1);
 
 fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
-    let when = |checks| Rule::When(checks, REFUSED);
+    let when = |checks| Rule::When(checks, REFUSED_ACTION);
     let commands: Vec<u32> = FCNTL_COMMANDS.iter().map(|command| command.unsigned_abs()).collect();
     // Runner and code may share a uid, and then neither the Landlock scope nor dumpable 0 stops prlimit and its kin.
     let mut rules = vec![
@@ -116,7 +116,7 @@ fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
             libc::SYS_socketpair,
             when(vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
         ),
-        (libc::SYS_setsockopt, Rule::Unless(equal(2, &BUFFER_OPTIONS), REFUSED)),
+        (libc::SYS_setsockopt, Rule::Unless(equal(2, &BUFFER_OPTIONS), REFUSED_ACTION)),
         // The error of a kernel that does not know the advice, as those before Linux 5.4.
         (
             libc::SYS_madvise,
@@ -133,7 +133,7 @@ fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
             SIGNALS
                 .iter()
                 .filter(|syscall| **syscall != libc::SYS_pidfd_send_signal)
-                .map(|syscall| (*syscall, Rule::Unless(equal(0, &[INIT]), REFUSED))),
+                .map(|syscall| (*syscall, Rule::Unless(equal(0, &[INIT]), REFUSED_ACTION))),
         ),
         Signals::Own(pid) => {
             rules.push((libc::SYS_kill, when(vec![equal(0, &[0, pid])])));
@@ -159,7 +159,7 @@ fn opens(must_judge: bool) -> Vec<(c_long, Rule)> {
     let judged = |flags| vec![masked(flags, ACCESS_MODE | TRUNCATE, &read_or_write)];
     let calls = OPENS
         .iter()
-        .map(|(syscall, flags)| (*syscall, Rule::When(judged(*flags), REFUSED)));
+        .map(|(syscall, flags)| (*syscall, Rule::When(judged(*flags), REFUSED_ACTION)));
     // Its flags are behind a pointer; as on a kernel that does not have it, callers fall back.
     let without = Rule::Always(Action::Errno(errno(libc::ENOSYS)));
     calls.chain([(libc::SYS_openat2, without)]).collect()

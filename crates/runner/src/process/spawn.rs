@@ -175,7 +175,7 @@ impl WaitingChild {
         match line.trim_end().parse() {
             Ok(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
-                Err(if OF_MACHINE.contains(&errno) {
+                Err(if MACHINE_ERRNOS.contains(&errno) {
                     cannot(&error)
                 } else if errno == libc::EACCES && launch.is_below_work() {
                     NoChild::OfProgram(format!("{}; {NOT_FROM_WORK}", text(&error)))
@@ -190,7 +190,7 @@ impl WaitingChild {
 }
 
 /// Errors of an exec for which the program is not the reason: another sandbox may have what is missing here.
-const OF_MACHINE: [i32; 7] = [
+const MACHINE_ERRNOS: [i32; 7] = [
     libc::EAGAIN,
     libc::ENOMEM,
     libc::EMFILE,

@@ -9,7 +9,7 @@ use crate::ids::{PREFIX, UPLOADED, is_litellm, with_version};
 use crate::model::ActivationMode;
 
 /// The type of a skill that is attached to OpenAI's shell.
-const OF_SHELL: &str = "skill_reference";
+const SHELL_SKILL_TYPE: &str = "skill_reference";
 
 /// A skill that the request names.
 #[derive(Debug, Clone)]
@@ -52,7 +52,7 @@ pub(super) fn container<'a>(
         match ours(skill, catalog)? {
             Some(mut named) => {
                 let served = named.entry.version_served(skill.id);
-                if skill.kind == Some(OF_SHELL) {
+                if skill.kind == Some(SHELL_SKILL_TYPE) {
                     named.why = ActivationCause::Container;
                 }
                 extend(&mut container.skills, vec![named]);

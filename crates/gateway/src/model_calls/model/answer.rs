@@ -22,7 +22,7 @@ const LEFT_OUT_NAMED: usize = 16;
 /// Why nothing is injected where there is no catalog, as `x-knack` says it.
 const NO_CATALOG: &str = "no-catalog";
 /// Why nothing is injected into a request whose tools the provider refused, as `x-knack` says it.
-const REFUSED: &str = "refused-by-provider";
+const TOOLS_REFUSED: &str = "refused-by-provider";
 
 /// The answer, from its head on.
 pub(super) async fn first(mut exchange: Box<Exchange>, knack_header: HeaderValue, format: Format) -> Response {
@@ -157,7 +157,7 @@ fn without_skills(planned: &HeaderValue) -> HeaderValue {
         text.push_str(left_out);
     }
     text.push_str("; off=");
-    text.push_str(REFUSED);
+    text.push_str(TOOLS_REFUSED);
     HeaderValue::from_str(&text).unwrap_or_else(|_| unknown_revision())
 }
 

@@ -270,7 +270,7 @@ impl ResponsesCodec {
 }
 
 /// Members of a snapshot that a loop has others of than its last round.
-const OF_ANSWER: [&str; 7] = [
+const ANSWER_MEMBERS: [&str; 7] = [
     "created_at",
     "model",
     "output",
@@ -547,7 +547,7 @@ impl Codec for ResponsesCodec {
                 let own = json::get(&shown, Span::new(0, shown.len()), key)?;
                 Some((key.to_owned(), String::from_utf8_lossy(own.of(&shown)).into_owned()))
             };
-            form.members.extend(OF_ANSWER.into_iter().filter_map(own));
+            form.members.extend(ANSWER_MEMBERS.into_iter().filter_map(own));
         }
         Some(form)
     }
