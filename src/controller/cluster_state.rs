@@ -11,7 +11,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource as _, ResourceExt as _};
 use tokio::sync::watch;
 
-use super::index::Index;
+use super::key_index::KeyIndex;
 use crate::object_name::ObjectName;
 use crate::selection::{NamespaceLabels, Scope, ids_of, namespaces_reached};
 
@@ -31,13 +31,13 @@ pub(super) struct WatchScope {
     /// ConfigMaps that the registry made for uploads.
     pub(super) uploads: Store<ConfigMapMeta>,
     /// Skills by the words that requests may mean them by: [`words_of`].
-    pub(super) skills_by_word: Index,
+    pub(super) skills_by_word: KeyIndex,
     /// Skills by their namespace.
-    pub(super) skills_by_namespace: Index,
+    pub(super) skills_by_namespace: KeyIndex,
     /// Skills by the ConfigMap that they name as their source: [`source_key`].
-    pub(super) skills_by_source: Index,
+    pub(super) skills_by_source: KeyIndex,
     /// ConfigMaps by the uid of their controller.
-    pub(super) config_maps_by_owner: Index,
+    pub(super) config_maps_by_owner: KeyIndex,
 }
 
 /// All stores.
@@ -260,7 +260,7 @@ pub(super) fn source_key(namespace: &str, name: &str) -> String {
 }
 
 /// The objects of a store under an index's key.
-fn members<K>(index: &Index, key: &str, store: &Store<K>) -> Vec<Arc<K>>
+fn members<K>(index: &KeyIndex, key: &str, store: &Store<K>) -> Vec<Arc<K>>
 where
     K: kube::runtime::reflector::Lookup + Clone + 'static,
     K::DynamicType: Default + Eq + std::hash::Hash + Clone,
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_runtime_of_one_namespace_reads_its_skills_only() {
         let (store, mut writer) = reflector::store::<WatchedSkill>();
-        let (by_namespace, by_source) = (Index::default(), Index::default());
+        let (by_namespace, by_source) = (KeyIndex::default(), KeyIndex::default());
         for number in 0..10_000 {
             let namespace = format!("n{}", number % 200);
             let skill: Skill = serde_json::from_value(json!({
@@ -341,10 +341,10 @@ mod tests {
                 runtimes: reflector::store().0,
                 config_maps: reflector::store().0,
                 uploads: reflector::store().0,
-                skills_by_word: Index::default(),
+                skills_by_word: KeyIndex::default(),
                 skills_by_namespace: by_namespace,
                 skills_by_source: by_source,
-                config_maps_by_owner: Index::default(),
+                config_maps_by_owner: KeyIndex::default(),
             }],
             namespaces: reflector::store().0,
             labels: Cached::default(),

@@ -20,7 +20,7 @@ mod events;
 #[cfg(test)]
 mod fixture;
 mod http;
-mod index;
+mod key_index;
 mod last_uses;
 mod leader_tasks;
 mod memory;

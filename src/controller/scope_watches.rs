@@ -6,7 +6,7 @@ use kube::runtime::reflector::ObjectRef;
 use tokio::sync::{mpsc, watch};
 
 use super::cluster_state::{Cached, ConfigMapMeta, ControllerState, WatchScope, WatchedRuntime, WatchedSkill};
-use super::index::Index;
+use super::key_index::KeyIndex;
 use super::settings::{ControllerSettings, TRIGGER_QUEUE};
 use super::streams::WatchedStore;
 
@@ -14,9 +14,9 @@ use super::streams::WatchedStore;
 #[derive(Default)]
 #[expect(clippy::struct_field_names, reason = "each is read as `skills by word`")]
 pub(super) struct SkillIndexes {
-    pub(super) by_word: Index,
-    pub(super) by_namespace: Index,
-    pub(super) by_source: Index,
+    pub(super) by_word: KeyIndex,
+    pub(super) by_namespace: KeyIndex,
+    pub(super) by_source: KeyIndex,
 }
 
 /// The watches of one namespace, or of all, before they start.
@@ -27,7 +27,7 @@ pub(super) struct ScopeWatches {
     pub(super) config_maps: WatchedStore<ConfigMapMeta>,
     pub(super) uploads: WatchedStore<ConfigMapMeta>,
     pub(super) skill_indexes: SkillIndexes,
-    pub(super) config_maps_by_owner: Index,
+    pub(super) config_maps_by_owner: KeyIndex,
     pub(super) skill_triggers: mpsc::Receiver<ObjectRef<WatchedSkill>>,
     pub(super) runtime_triggers: mpsc::Receiver<ObjectRef<WatchedRuntime>>,
 }
@@ -56,7 +56,7 @@ impl ScopeWatches {
             config_maps: WatchedStore::new(),
             uploads: WatchedStore::new(),
             skill_indexes: SkillIndexes::default(),
-            config_maps_by_owner: Index::default(),
+            config_maps_by_owner: KeyIndex::default(),
             skill_triggers,
             runtime_triggers,
         };

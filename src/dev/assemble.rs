@@ -16,7 +16,7 @@ use super::contested::contested;
 use super::duplicates::left_out;
 use super::find_sources::DiscoveredSources;
 use super::lost_manifests::lost_ones;
-use super::new_revisions::{NewRevisions, Verdict};
+use super::new_revisions::{NewRevisions, ServedRevision};
 use super::notes::notes;
 use super::runtime::{self, package_rules, version_refused};
 
@@ -54,20 +54,20 @@ pub fn assemble(mut found: DiscoveredSources, node: Node, last: &mut LastGood) -
             reports.push(SourceReport::error(source.origin.clone(), text.clone()));
             continue;
         }
-        match verdict(&settings, &rules, source, last, &mut new_revisions) {
-            Verdict::Served => sources.push(source),
-            Verdict::LastServed(why) => {
+        match served_revision(&settings, &rules, source, last, &mut new_revisions) {
+            ServedRevision::Served => sources.push(source),
+            ServedRevision::LastServed(why) => {
                 let text = format!("skill {}: {why}", source.id.name);
                 reports.push(SourceReport::error(source.origin.clone(), text));
                 reports.push(last_good_report(&source.origin, &source.id));
                 held.push(&source.id);
             }
-            Verdict::Waits(why) => {
+            ServedRevision::Waits(why) => {
                 let text = format!("skill {}: {why}", source.id.name);
                 reports.push(SourceReport::warning(source.origin.clone(), text));
                 held.push(&source.id);
             }
-            Verdict::NotServed(reason) => {
+            ServedRevision::NotServed(reason) => {
                 settings.unserved.push(unserved(&source.id, &reason));
                 let text = format!("skill {} is not served: {reason}", source.id.name);
                 reports.push(SourceReport::warning(source.origin.clone(), text));
@@ -98,22 +98,22 @@ fn unserved(skill: &SkillRef, why: &str) -> Unserved {
     }
 }
 
-fn verdict(
+fn served_revision(
     settings: &RuntimeSettings,
     rules: &Rules,
     source: &SkillSource,
     last: &LastGood,
     new_revisions: &mut NewRevisions,
-) -> Verdict {
+) -> ServedRevision {
     if let Err(reason) = runtime::accepts(settings, source) {
-        return Verdict::NotServed(reason);
+        return ServedRevision::NotServed(reason);
     }
     // As on a cluster, the last revision that the runtime accepts is still served.
     let instead = |why, is_accepted: &dyn Fn(&Skill) -> bool| {
         if last.skill(&source.id).is_some_and(|skill| is_accepted(skill)) {
-            Verdict::LastServed(why)
+            ServedRevision::LastServed(why)
         } else {
-            Verdict::NotServed(why)
+            ServedRevision::NotServed(why)
         }
     };
     if let Some(why) = other_version(settings, source, last) {
@@ -126,7 +126,7 @@ fn verdict(
             not_allowed(rules, &skill.files, skill.requirements.as_ref()).is_none()
         });
     }
-    new_revisions.verdict(source, last)
+    new_revisions.served_revision(source, last)
 }
 
 /// Why a skill may not have the packages that it declares, by `spec.packages.allowed` of the runtime. What breaks another rule is

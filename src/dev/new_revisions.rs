@@ -12,7 +12,7 @@ use super::ready_skills::ReadySkills;
 use crate::packages::MissingPackages;
 
 /// Which revision of a source is served.
-pub(super) enum Verdict {
+pub(super) enum ServedRevision {
     /// The source as it is.
     Served,
     /// The revision that was served last, and why.
@@ -44,14 +44,14 @@ impl NewRevisions {
     }
 
     /// Which revision of an accepted source is served, by its packages.
-    pub(super) fn verdict(&mut self, source: &SkillSource, last: &LastGood) -> Verdict {
+    pub(super) fn served_revision(&mut self, source: &SkillSource, last: &LastGood) -> ServedRevision {
         if let Some(why) = packages_refused_now(source, last) {
-            return Verdict::LastServed(why);
+            return ServedRevision::LastServed(why);
         }
         match self.missing(source, last) {
-            None => Verdict::Served,
-            Some(MissingPackages::Installing) => Verdict::Waits(INSTALLING),
-            Some(MissingPackages::Failed(state)) => Verdict::LastServed(format!(
+            None => ServedRevision::Served,
+            Some(MissingPackages::Installing) => ServedRevision::Waits(INSTALLING),
+            Some(MissingPackages::Failed(state)) => ServedRevision::LastServed(format!(
                 "the packages of its new revision are not there ({state}); the line \"packages of {}\" says why",
                 source.id.name
             )),

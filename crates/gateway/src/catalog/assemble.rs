@@ -1,169 +1,18 @@
-//! Makes one immutable snapshot of the sources: checking, keeping the last good revision, compiling.
+//! Makes a snapshot of the sources: checking them, keeping the last good revision, notes about all of them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use http::HeaderValue;
-use knack_skill::catalog::{Catalog, CatalogEntry, CatalogSettings, Node, Unserved};
-use knack_skill::model::{ActivationMode, Skill, SkillRef};
+use knack_skill::catalog::{Catalog, Node, Unserved};
+use knack_skill::model::{ActivationMode, SkillRef};
 use knack_skill::problem::{Profile, Severity};
 use knack_skill::template::{FilledTooLarge, MAX_FILLED_BYTES};
-use sha2::{Digest, Sha256};
 
+use super::last_good::{JudgedSource, LastGood, last_good_report};
 use super::runtime::RuntimeSettings;
+use super::snapshot::{Snapshot, skill_digest};
 use super::source::{ReportLevel, SkillSource, SourceReport};
-
-/// The catalog that every request of one moment is served from.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// Skills, texts and indices.
-    pub catalog: Arc<Catalog>,
-    /// The runtime's settings.
-    pub runtime: RuntimeSettings,
-    /// First 12 hex digits of a hash over every skill's digest and the settings.
-    pub revision: String,
-    /// Skills served, by identity.
-    pub skills: Vec<Arc<Skill>>,
-    /// A digest over them.
-    digest: [u8; 32],
-    /// How many of them a request lists.
-    pub listed: usize,
-    /// Problems and notes about the sources.
-    pub reports: Vec<SourceReport>,
-    /// Why there is no catalog at all: the hub has not answered yet, or not for too long a time. Requests are passed on,
-    /// nothing is injected, and a request that names a skill is refused with this text.
-    pub(crate) absent: Option<String>,
-    /// `x-knack` of the requests that get what all get, made with the first of them.
-    pub(crate) usual_header: OnceLock<HeaderValue>,
-}
-
-impl Snapshot {
-    /// The snapshot of a gateway that has no catalog, under the settings that it last knew.
-    pub fn without_catalog(runtime: RuntimeSettings, reason: impl Into<String>) -> Self {
-        let snapshot = finish(
-            BTreeMap::new(),
-            &BTreeMap::new(),
-            runtime,
-            Node::Absent,
-            &mut LastGood::default(),
-            Vec::new(),
-        );
-        Self {
-            absent: Some(reason.into()),
-            ..snapshot
-        }
-    }
-
-    /// Whether the runtime is switched off: requests pass as they are, nothing is offered, and nothing runs. Whoever serves from
-    /// this snapshot asks here; the answer itself comes with the settings.
-    pub fn is_suspended(&self) -> bool {
-        self.runtime.suspend
-    }
-
-    /// The skills that are served: none of mode Never, and none at all while the runtime is suspended.
-    pub fn served(&self) -> impl Iterator<Item = &CatalogEntry> {
-        let suspended = self.is_suspended();
-        let entries = self.catalog.entries().iter();
-        entries.filter(move |entry| !suspended && entry.mode != ActivationMode::Never)
-    }
-}
-
-impl Snapshot {
-    /// The names of its skills, as `namespace/name`.
-    pub fn names(&self) -> Vec<String> {
-        let ids = self.skills.iter().map(|skill| &skill.id);
-        ids.map(SkillRef::to_string).collect()
-    }
-
-    /// This snapshot with more skills: those of one caller. A name that a skill of this snapshot has stays its own; of the
-    /// others the first keeps it.
-    #[must_use]
-    pub fn with_skills(&self, more: &[Arc<Skill>]) -> Self {
-        let node = self.catalog.settings().node;
-        let skills: Vec<Arc<Skill>> = self.skills.iter().chain(more).cloned().collect();
-        let mut names = BTreeMap::new();
-        for skill in more.iter().filter(|skill| self.catalog.find(&skill.id.name).is_none()) {
-            names.entry(skill.id.name.clone()).or_insert_with(|| skill.id.clone());
-        }
-        for entry in self.catalog.entries() {
-            names.insert(entry.handle.to_string(), entry.skill.id.clone());
-        }
-        let added = more.iter().map(|skill| skill_digest(skill));
-        let digest = digest_of(std::iter::once(self.digest).chain(added));
-        let revision = revision(digest, &names, &self.runtime, node);
-        let catalog = Catalog::compile_named(skills.clone(), settings(&self.runtime, &revision, node), &names);
-        Self {
-            listed: listed(&catalog),
-            catalog: Arc::new(catalog),
-            runtime: self.runtime.clone(),
-            revision,
-            skills,
-            digest,
-            reports: Vec::new(),
-            absent: self.absent.clone(),
-            usual_header: OnceLock::new(),
-        }
-    }
-}
-
-/// How many skills a request lists: those that the budget of the list leaves out are not in its text.
-fn listed(catalog: &Catalog) -> usize {
-    let counts = catalog.listing_counts();
-    counts.whole + counts.cut + counts.bare
-}
-
-/// The sources that were served last, by origin and identity, for the case that a source breaks.
-#[derive(Debug, Default, Clone)]
-pub struct LastGood {
-    skills: HashMap<SkillRef, JudgedSource>,
-    runtime: Option<RuntimeSettings>,
-    runtime_origin: Option<String>,
-}
-
-impl LastGood {
-    /// The settings that were served last.
-    pub fn runtime(&self) -> Option<&RuntimeSettings> {
-        self.runtime.as_ref()
-    }
-
-    /// The file that they are from, if they are from one.
-    pub fn runtime_origin(&self) -> Option<&str> {
-        self.runtime_origin.as_deref()
-    }
-
-    /// Notes the file that the settings which are served now are from.
-    pub fn set_runtime_origin(&mut self, origin: Option<String>) {
-        self.runtime_origin = origin;
-    }
-
-    /// The skills that were served last from a file or folder.
-    pub fn of_origin<'a>(&'a self, origin: &'a str) -> impl Iterator<Item = &'a SkillRef> {
-        let of_it = self.skills.iter().filter(move |(_, kept)| kept.origin == origin);
-        of_it.map(|(id, _)| id)
-    }
-
-    /// Whether something that was served last is from this file or folder.
-    pub fn is_served_from(&self, origin: &str) -> bool {
-        self.runtime_origin() == Some(origin) || self.of_origin(origin).next().is_some()
-    }
-
-    /// A skill as it was served last.
-    pub fn skill(&self, id: &SkillRef) -> Option<&Arc<Skill>> {
-        self.skills.get(id).map(|kept| &kept.skill)
-    }
-}
-
-#[derive(Debug, Clone)]
-struct JudgedSource {
-    origin: String,
-    /// Files and overrides it was made from: unchanged sources are not judged again.
-    fingerprint: [u8; 32],
-    skill: Arc<Skill>,
-    /// Its part of the catalog's revision.
-    digest: [u8; 32],
-    warnings: Vec<SourceReport>,
-}
 
 /// The input of a catalog: the skills that its runtime accepts, before they are checked.
 #[derive(Debug)]
@@ -215,36 +64,14 @@ pub fn assemble(
         }
     }
     keep_unread(&selected.unread, last, &mut served, &mut reports);
-    finish(served, selected.names, runtime, node, last, reports)
-}
-
-fn finish(
-    served: BTreeMap<SkillRef, JudgedSource>,
-    names: &BTreeMap<String, SkillRef>,
-    runtime: RuntimeSettings,
-    node: Node,
-    last: &mut LastGood,
-    reports: Vec<SourceReport>,
-) -> Snapshot {
-    let skills: Vec<Arc<Skill>> = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
-    let digest = digest_of(served.values().map(|kept| kept.digest));
-    let revision = revision(digest, names, &runtime, node);
-    let catalog = Catalog::compile_named(skills.clone(), settings(&runtime, &revision, node), names);
+    let skills = served.values().map(|kept| Arc::clone(&kept.skill)).collect();
+    let digests = served.values().map(|kept| kept.digest);
+    let mut snapshot = Snapshot::compile(skills, digests, selected.names, runtime, node);
     last.skills = served.into_iter().collect();
-    last.runtime = Some(runtime.clone());
-    let mut reports = reports;
-    reports.extend(notes(&catalog, &runtime, &last.skills));
-    Snapshot {
-        listed: listed(&catalog),
-        catalog: Arc::new(catalog),
-        runtime,
-        revision,
-        skills,
-        digest,
-        reports,
-        absent: None,
-        usual_header: OnceLock::new(),
-    }
+    last.runtime = Some(snapshot.runtime.clone());
+    reports.extend(notes(&snapshot.catalog, &snapshot.runtime, &last.skills));
+    snapshot.reports = reports;
+    snapshot
 }
 
 /// Notes about skills together: names and ids that clash, pins that do not fit, a list over its budget.
@@ -362,92 +189,5 @@ fn keep_unread(
         if is_unread || unread.held.contains(&id) {
             served.insert(id.clone(), kept.clone());
         }
-    }
-}
-
-/// A warning that the last good revision of a skill goes on.
-pub fn last_good_report(origin: &str, id: &SkillRef) -> SourceReport {
-    SourceReport::warning(
-        origin,
-        format!(
-            "skill {}: the last good revision stays in service until this is fixed",
-            id.name
-        ),
-    )
-}
-
-/// The part of a catalog's revision that one skill makes.
-fn skill_digest(skill: &Skill) -> [u8; 32] {
-    // Without `..`: a field that is added must be named here, or a change of it alone would not be served.
-    let Skill {
-        id,
-        digest,
-        activation,
-        tags,
-        tools,
-        inputs,
-        ids,
-        object_ids,
-        upload,
-        packages,
-        requirements,
-        version,
-        sandbox,
-        withheld,
-        // Read from the files, which `digest` covers, from `id` and from `tools`: no manifest replaces them.
-        title: _,
-        description: _,
-        dialect: _,
-        body: _,
-        document: _,
-        install_count: _,
-        env: _,
-        extra: _,
-        files: _,
-    } = skill;
-    let mut hash = Sha256::new();
-    hash.update(format!(
-        "{id} {digest} {activation:?} {tags:?} {tools:?} {inputs:?} {ids:?}\n"
-    ));
-    hash.update(format!("{object_ids:?} {upload:?}\n"));
-    hash.update(format!("{packages:?} {requirements:?}\n"));
-    hash.update(format!("{version:?} {sandbox:?}\n"));
-    hash.update(format!("{withheld:?}\n"));
-    hash.finalize().into()
-}
-
-/// A digest over the digests of skills.
-fn digest_of(skills: impl Iterator<Item = [u8; 32]>) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    skills.for_each(|digest| hash.update(digest));
-    hash.finalize().into()
-}
-
-fn revision(skills: [u8; 32], names: &BTreeMap<String, SkillRef>, runtime: &RuntimeSettings, node: Node) -> String {
-    let mut hash = Sha256::new();
-    hash.update(skills);
-    for (name, owner) in names {
-        for part in [name, &owner.namespace, &owner.name] {
-            hash.update(part);
-            hash.update([0]);
-        }
-    }
-    hash.update(format!("{runtime:?} {node:?}"));
-    knack_skill::digest::hex(&hash.finalize()[..6])
-}
-
-fn settings(runtime: &RuntimeSettings, revision: &str, node: Node) -> CatalogSettings {
-    CatalogSettings {
-        revision: revision.to_owned(),
-        max_activation: runtime.max_activation,
-        model_code: runtime.model_code,
-        max_risk: runtime.max_risk,
-        node,
-        max_listing_tokens: runtime.max_listing_tokens,
-        models: runtime.models.clone(),
-        min_max_tokens: runtime.min_max_tokens,
-        pins: runtime.pins.clone(),
-        config: runtime.config.clone(),
-        unserved: runtime.unserved.clone(),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::assemble::Snapshot;
+use super::snapshot::Snapshot;
 
 /// A request that arrives while a change is being read waits at most this long for it, then takes the current snapshot.
 const RELOAD_WAIT: Duration = Duration::from_millis(500);

@@ -8,12 +8,16 @@
 //! [`assemble`], a function of values. A request takes one snapshot and keeps it to its end.
 
 mod assemble;
+mod last_good;
 mod live;
 pub mod remote;
 mod runtime;
+mod snapshot;
 mod source;
 
-pub use assemble::{LastGood, Selected, Snapshot, UnreadSources, assemble, has_failed, last_good_report};
+pub use assemble::{Selected, UnreadSources, assemble, has_failed};
+pub use last_good::{LastGood, last_good_report};
 pub use live::{Files, LiveCatalog};
 pub use runtime::RuntimeSettings;
+pub use snapshot::Snapshot;
 pub use source::{Fingerprint, ObjectIds, PackageNames, ReportLevel, SkillSource, SourceReport, no_packages};

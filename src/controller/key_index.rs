@@ -12,7 +12,7 @@ use crate::object_name::ObjectName;
 /// Names of objects by the keys of each; clones share it. It may be slightly ahead of the store or behind it: callers get
 /// the object from the store and check that it still has the key.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Index(Arc<Mutex<Entries>>);
+pub(super) struct KeyIndex(Arc<Mutex<Entries>>);
 
 #[derive(Debug, Default)]
 struct Entries {
@@ -22,7 +22,7 @@ struct Entries {
     listed: Option<HashSet<ObjectName>>,
 }
 
-impl Index {
+impl KeyIndex {
     /// Takes an event of the watch in.
     pub(super) fn apply<K: Resource, Keys: IntoIterator<Item = String>>(
         &self,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn check(events: Vec<Event<ConfigMap>>, expected: &[(&str, &[&str])]) {
-        let index = Index::default();
+        let index = KeyIndex::default();
         for event in events {
             index.apply(&event, |object| {
                 let keys = object.labels().get("key").cloned().unwrap_or_default();
