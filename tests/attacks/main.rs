@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 /// Copies what the run needs to where uid 65532 can reach it, and enters the namespaces.
 fn outer() -> ExitCode {
     println!("\nrunning {} tests", targets::COLUMNS.len());
-    if let Some(reason) = targets::lacking() {
+    if let Some(reason) = targets::missing() {
         println!("SKIPPED attacks: {reason}");
         println!("test attacks ... ignored, {reason}\n\ntest result: ok. 0 passed; 0 failed; 1 ignored");
         return ExitCode::SUCCESS;

@@ -56,7 +56,7 @@ pub(crate) fn kernels() -> impl Iterator<Item = &'static str> {
 }
 
 /// What this machine does not have for the suite, in one line.
-pub(crate) fn lacking() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     let id = Command::new("id").arg("-u").output().ok()?;
     if id.stdout.trim_ascii() != b"0" {
         return Some("they need root, to make network and PID namespaces; run: sudo -E make test".to_owned());

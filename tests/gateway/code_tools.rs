@@ -58,7 +58,7 @@ const ROWS: [(Format, bool); 4] = [
 ];
 
 /// A gateway without skills of its own, whose providers lack the tools.
-async fn lacking() -> Running {
+async fn without_code_tools() -> Running {
     start(Start {
         skills: Vec::new(),
         script: SCRIPT.to_owned(),
@@ -112,7 +112,7 @@ pub(crate) fn of_type(all: &[Value], kind: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn a_code_tool_that_the_provider_does_not_have_runs_here_in_the_form_of_the_api() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for row in ROWS {
         let mut talk = Talk::plain(row, "please compute");
         let answer = ask(&knack, &talk).await;
@@ -154,7 +154,7 @@ async fn a_code_tool_that_the_provider_does_not_have_runs_here_in_the_form_of_th
         talk.say("and then?");
         assert_eq!(talk.take(&ask(&knack, &talk).await).text, "I remember.", "{row:?}");
         // So it has after the saved turn is lost.
-        let after = lacking().await;
+        let after = without_code_tools().await;
         talk.history.pop();
         let answer = ask(&after, &talk).await;
         assert_eq!(talk.take(&answer).text, "I remember.", "{row:?}");
@@ -167,7 +167,7 @@ async fn a_code_tool_that_the_provider_does_not_have_runs_here_in_the_form_of_th
 /// output of a shell whole.
 #[tokio::test]
 async fn runs_that_are_named_by_their_ids_come_back_as_calls() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for stream in [false, true] {
         let talk = Talk::plain((Format::Responses, stream), "please compute");
         let ask = |input: &Value, key: &'static str| {
@@ -207,7 +207,7 @@ async fn runs_that_are_named_by_their_ids_come_back_as_calls() {
 /// The model is told what is wrong; the client, which has not declared the tool, is told that nothing was started.
 #[tokio::test]
 async fn refused_arguments_show_nothing_of_the_tool() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for row in ROWS {
         let mut talk = Talk::plain(row, "badly");
         let answer = ask(&knack, &talk).await;
@@ -243,7 +243,7 @@ async fn refused_arguments_show_nothing_of_the_tool() {
 
 #[tokio::test]
 async fn shell_items_are_numbered_streamed_and_whole_alike() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for stream in [false, true] {
         let mut talk = Talk::plain((Format::Responses, stream), "two at once");
         let answer = ask(&knack, &talk).await;
@@ -284,7 +284,7 @@ async fn shell_items_are_numbered_streamed_and_whole_alike() {
 
 #[tokio::test]
 async fn a_call_of_the_client_beside_a_run_comes_back_to_it() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for row in ROWS {
         let mut talk = Talk::saying(row, "mixed");
         let answer = ask(&knack, &talk).await;
@@ -394,7 +394,7 @@ async fn a_shell_of_the_clients_and_tools_of_the_provider_are_untouched() {
         }
     }
     // Without tools nothing is called, so a tool that the provider lacks is only taken out.
-    let lacking = lacking().await;
+    let gateway = without_code_tools().await;
     for row in ROWS {
         let talk = Talk::plain(row, "hi");
         let mut body = body(&talk);
@@ -402,7 +402,7 @@ async fn a_shell_of_the_clients_and_tools_of_the_provider_are_untouched() {
             Format::Messages => json!({"type": "none"}),
             _ => json!("none"),
         };
-        let answer = lacking.send(talk.request(&lacking.url, &body)).await;
+        let answer = gateway.send(talk.request(&gateway.url, &body)).await;
         assert_eq!(answer.status, 200, "{}", answer.text);
         assert!(answer.text.contains("You said: hi"), "{}", answer.text);
     }
@@ -410,7 +410,7 @@ async fn a_shell_of_the_clients_and_tools_of_the_provider_are_untouched() {
 
 #[tokio::test]
 async fn what_only_the_provider_could_do_is_refused_by_name() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for (environment, said) in [
         (json!({"file_ids": ["file_1"]}), "file_ids"),
         (
@@ -443,7 +443,7 @@ async fn what_only_the_provider_could_do_is_refused_by_name() {
 /// A forced code tool is forced once: the round after the run is free.
 #[tokio::test]
 async fn a_forced_code_tool_is_forced_once() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for row in ROWS {
         let mut talk = Talk::plain(row, "please compute");
         for choice in match row.0 {

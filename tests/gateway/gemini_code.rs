@@ -66,7 +66,7 @@ const ROWS: [(&str, &str); 5] = [
     ),
 ];
 
-async fn lacking() -> Running {
+async fn without_code_tools() -> Running {
     start(Start {
         skills: Vec::new(),
         script: SCRIPT.to_owned(),
@@ -173,7 +173,7 @@ fn without_ids(history: &[Value]) -> Vec<Value> {
 
 #[tokio::test]
 async fn code_execution_that_the_provider_does_not_have_runs_here_in_the_parts_of_the_api() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for (path, tool) in ROWS {
         let mut history = vec![user("please compute")];
         let parts = ask(&knack, path, &asking(&history, tool), &mut history).await;
@@ -212,7 +212,7 @@ async fn code_execution_that_the_provider_does_not_have_runs_here_in_the_parts_o
             assert_eq!(again[0]["text"], "I remember.", "{path}");
             assert!(sent(&knack).starts_with(&before), "{path}: {before}\n{}", sent(&knack));
             // So it has after the saved turn is lost, as far as the client can tell.
-            let after = lacking().await;
+            let after = without_code_tools().await;
             let again = ask(&after, path, &asking(&kept, tool), &mut Vec::new()).await;
             assert_eq!(again[0]["text"], "I remember.", "{path}");
             assert_eq!(after.mock.handle.failures(), Vec::<String>::new());
@@ -224,7 +224,7 @@ async fn code_execution_that_the_provider_does_not_have_runs_here_in_the_parts_o
 /// The model is told what is wrong; the client, which has not declared the tool, is told that nothing was started.
 #[tokio::test]
 async fn refused_arguments_show_nothing_of_the_tool() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for (path, tool) in ROWS {
         let parts = ask(&knack, path, &asking(&[user("badly")], tool), &mut Vec::new()).await;
         for result in of(&parts, "codeExecutionResult") {
@@ -244,7 +244,7 @@ async fn refused_arguments_show_nothing_of_the_tool() {
 
 #[tokio::test]
 async fn usage_is_the_sum_and_pictures_are_parts() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for (path, tool) in ROWS {
         let answer = post(&knack.url, path, &asking(&[user("compute")], tool)).await;
         let usage = frames(&answer).pop().unwrap()["usageMetadata"].clone();
@@ -268,7 +268,7 @@ async fn usage_is_the_sum_and_pictures_are_parts() {
             json!({"mimeType": "image/png", "data": "cGljdHVyZQ=="})
         );
         history.push(user("and then?"));
-        for gateway in [&knack, &lacking().await] {
+        for gateway in [&knack, &without_code_tools().await] {
             let again = ask(gateway, path, &asking(&history, tool), &mut Vec::new()).await;
             assert_eq!(again[0]["text"], "I remember.", "{path}");
             // The model read of the picture in the result of the run.
@@ -280,7 +280,7 @@ async fn usage_is_the_sum_and_pictures_are_parts() {
 
 #[tokio::test]
 async fn runs_at_once_and_beside_a_call_of_the_client_come_in_order() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for (path, tool) in ROWS {
         let mut history = vec![user("two at once")];
         let parts = ask(&knack, path, &asking(&history, tool), &mut history).await;
@@ -304,7 +304,7 @@ async fn runs_at_once_and_beside_a_call_of_the_client_come_in_order() {
         assert_eq!(of(&parts, "codeExecutionResult")[0]["output"], "42\n", "{path}");
         let answer = json!({"functionResponse": {"name": "get_weather", "response": {"result": "-3 C"}}});
         history.push(json!({"role": "user", "parts": [answer]}));
-        for gateway in [&knack, &lacking().await] {
+        for gateway in [&knack, &without_code_tools().await] {
             body["contents"] = json!(history);
             let parts = ask(gateway, path, &body, &mut Vec::new()).await;
             let text: String = of(&parts, "text").iter().map(|text| text.as_str().unwrap()).collect();
@@ -316,7 +316,7 @@ async fn runs_at_once_and_beside_a_call_of_the_client_come_in_order() {
 
 #[tokio::test]
 async fn counts_and_requests_declare_the_same_tools() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     let contents = [user("hi, count me")];
     let whole = |tool: &str| {
         let mut inner = asking(&contents, tool);
@@ -357,7 +357,7 @@ async fn counts_and_requests_declare_the_same_tools() {
 /// shape.
 #[tokio::test]
 async fn choices_are_kept_and_refusals_have_the_shape_of_the_api() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for (path, tool) in ROWS {
         let mut body = asking(&[user("hi")], tool);
         let choose = |mode: &str| json!({"functionCallingConfig": {"mode": mode}});

@@ -29,7 +29,7 @@ turns:
       - reply: {text: "I remember."}
 "#;
 
-async fn lacking() -> Running {
+async fn without_code_tools() -> Running {
     start(Start {
         script: SCRIPT.to_owned(),
         executor: std::sync::Arc::new(super::runner::executor(1).await),
@@ -76,7 +76,7 @@ async fn lists(client: &Keeping<'_>, id: &Value, sent: &[Value]) {
 
 #[tokio::test]
 async fn runs_are_listed_as_the_client_sent_them() {
-    let (knack, restarted) = (lacking().await, lacking().await);
+    let (knack, restarted) = (without_code_tools().await, without_code_tools().await);
     for stream in [false, true] {
         let client = Keeping { knack: &knack, stream };
         let answer = client.ask(asking(&json!("please compute"))).await;
@@ -130,7 +130,7 @@ async fn runs_are_listed_as_the_client_sent_them() {
 /// The client is shown its call first, and the model made it last.
 #[tokio::test]
 async fn runs_beside_calls_of_the_client_are_listed_in_the_clients_order() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     for stream in [false, true] {
         let client = Keeping { knack: &knack, stream };
         let answer = client.ask(asking(&json!("mixed"))).await;
@@ -149,7 +149,7 @@ async fn runs_beside_calls_of_the_client_are_listed_in_the_clients_order() {
 /// What is remembered of an answer is bounded: none of the runs is listed, and everything else is.
 #[tokio::test]
 async fn runs_that_are_too_large_are_not_listed() {
-    let knack = lacking().await;
+    let knack = without_code_tools().await;
     let client = Keeping {
         knack: &knack,
         stream: false,
