@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use knack_packages::{EnvironmentStatus, EnvironmentStatuses, State};
-use knack_vocabulary::{GROUP, RESOURCE_ENVIRONMENTS, VERB_USE};
 
-use super::decide::pending;
+use super::admitted_image::{Admission, AdmittedImage, AdmittedImages};
+use super::decide::{BuildFacts, pending};
 use super::image::repository_mark;
+use super::published::PublishedStatuses;
 use super::wanted::NeededEnvironment;
 
 /// An image that a runtime no longer needs stays admitted for this long, seconds: a request that began with the revision
@@ -21,92 +22,94 @@ const LET_GO_MAX: usize = 400;
 /// statuses take half, and the API server's note of who owns each of its keys counts in the 1.5 MiB of a request to etcd.
 const NEEDED_MAX_BYTES: usize = 300 << 10;
 
-/// The images that the hub may run.
+/// The images that the hub may run from now on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Admitted {
-    /// The lines by image: the mark of the repository of its base ([`repository_mark`]), and of one that is not needed any more since
-    /// when, in seconds since the Unix epoch.
-    pub(super) lines: BTreeMap<String, String>,
+    /// The images.
+    pub(super) images: AdmittedImages,
     /// How many needed images had no room, by namespace.
     pub(super) left_out: BTreeMap<String, usize>,
 }
 
-/// The images that the hub may run; `written` has the lines that were written last. Of the bases whose marks `is_taken` does not have,
-/// none is, from now on: the administrator's list of images is about requests that began before, too.
-pub(super) fn admitted(
-    statuses: &EnvironmentStatuses,
-    wanted: &BTreeMap<String, NeededEnvironment>,
-    is_taken: impl Fn(&str) -> bool,
-    written: &BTreeMap<String, String>,
-    now: i64,
-) -> Admitted {
-    let mut needed = BTreeMap::new();
-    for (key, wanted) in wanted {
-        let Some(status) = statuses.get(key) else { continue };
-        let mark = repository_mark(&wanted.asked.base);
-        needed.extend(names(status, wanted).map(|name| (name, mark.clone())));
+impl Admitted {
+    /// The images of these statuses; `written` are those that were written last. Of the bases whose marks `is_taken` does not have, none is,
+    /// from now on: the administrator's list of images is about requests that began before, too.
+    pub(super) fn of(
+        facts: &BuildFacts<'_>,
+        statuses: &EnvironmentStatuses,
+        written: &AdmittedImages,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Self {
+        let mut images = AdmittedImages::new();
+        for (key, wanted) in facts.wanted {
+            let Some(status) = statuses.get(key) else { continue };
+            let admission = Admission {
+                mark: repository_mark(&wanted.asked.base),
+                unused_since: None,
+            };
+            images.extend(images_of(status, wanted).map(|image| (image, admission.clone())));
+        }
+        let left_out = bound(&mut images, written);
+        let mut let_go: Vec<(i64, AdmittedImage, &str)> = written
+            .iter()
+            .filter(|(image, _)| !images.contains_key(*image))
+            .map(|(image, admission)| {
+                let since = admission.unused_since.unwrap_or(facts.now);
+                (since, image.clone(), admission.mark.as_str())
+            })
+            .filter(|(since, _, mark)| is_taken(mark) && (0..LET_GO_SECONDS).contains(&(facts.now - since)))
+            .collect();
+        let_go.sort();
+        let excess = let_go.len().saturating_sub(LET_GO_MAX);
+        images.extend(let_go.drain(excess..).map(|(since, image, mark)| {
+            let admission = Admission {
+                mark: mark.to_owned(),
+                unused_since: Some(since),
+            };
+            (image, admission)
+        }));
+        Self { images, left_out }
     }
-    let left_out = bound(&mut needed, written);
-    let mut lines = needed;
-    let mut let_go: Vec<(i64, String, &str)> = written
-        .iter()
-        .filter(|(line, _)| line.contains('_') && !lines.contains_key(*line))
-        .map(|(line, value)| {
-            let (mark, since) = mark_and_since(value);
-            (since.unwrap_or(now), line.clone(), mark)
-        })
-        .filter(|(since, _, mark)| is_taken(mark) && (0..LET_GO_SECONDS).contains(&(now - since)))
-        .collect();
-    let_go.sort();
-    let excess = let_go.len().saturating_sub(LET_GO_MAX);
-    let let_go = let_go.drain(excess..);
-    lines.extend(let_go.map(|(since, line, mark)| (line, format!("{mark} {since}"))));
-    Admitted { lines, left_out }
 }
 
-/// The names of an environment's image in the Role, one for each runtime that needs it. Empty where it is not built.
-fn names<'a>(status: &'a EnvironmentStatus, wanted: &'a NeededEnvironment) -> impl Iterator<Item = String> + 'a {
+/// The images of an environment in the Role, one for each runtime that needs it. Empty where it is not built.
+fn images_of<'a>(
+    status: &'a EnvironmentStatus,
+    wanted: &'a NeededEnvironment,
+) -> impl Iterator<Item = AdmittedImage> + 'a {
     let environment = status.environment.as_ref();
     let digest = environment.and_then(|environment| environment.image.rsplit_once("@sha256:"));
     digest.into_iter().flat_map(|(_, digest)| {
-        let runtimes = wanted.runtimes.iter();
-        // Neither a name nor a namespace contains an underscore.
-        runtimes.map(move |(namespace, runtime)| format!("{namespace}_{runtime}_{digest}"))
+        wanted.runtimes.iter().map(move |runtime| AdmittedImage {
+            runtime: runtime.clone(),
+            digest: digest.to_owned(),
+        })
     })
-}
-
-/// The value of a line: the mark of the base, and since when the image is not needed.
-fn mark_and_since(value: &str) -> (&str, Option<i64>) {
-    match value.split_once(' ') {
-        Some((mark, since)) => (mark, since.parse().ok()),
-        None => (value, None),
-    }
 }
 
 /// Takes away what has no room: of the namespace whose lines have the most bytes first what was not written before. Returns how many
 /// lines each namespace lost.
-fn bound(needed: &mut BTreeMap<String, String>, written: &BTreeMap<String, String>) -> BTreeMap<String, usize> {
+fn bound(needed: &mut AdmittedImages, written: &AdmittedImages) -> BTreeMap<String, usize> {
     let mut left_out = BTreeMap::new();
-    let size = |line: &str, mark: &str| line.len() + mark.len();
-    let mut total: usize = needed.iter().map(|(line, mark)| size(line, mark)).sum();
+    let size = |image: &AdmittedImage, admission: &Admission| image.bytes() + admission.mark.len();
+    let mut total: usize = needed.iter().map(|(image, admission)| size(image, admission)).sum();
     if total <= NEEDED_MAX_BYTES {
         return left_out;
     }
-    let mut by_namespace: BTreeMap<String, (usize, BTreeSet<(bool, String)>)> = BTreeMap::new();
-    for (line, mark) in needed.iter() {
-        let namespace = line.split('_').next().unwrap_or_default().to_owned();
-        let (bytes, lines) = by_namespace.entry(namespace).or_default();
-        *bytes += size(line, mark);
-        let is_new = written.get(line).is_none_or(|value| mark_and_since(value).1.is_some());
-        lines.insert((is_new, line.clone()));
+    let mut by_namespace: BTreeMap<String, (usize, BTreeSet<(bool, AdmittedImage)>)> = BTreeMap::new();
+    for (image, admission) in needed.iter() {
+        let (bytes, images) = by_namespace.entry(image.runtime.namespace.clone()).or_default();
+        *bytes += size(image, admission);
+        let is_new = written.get(image).is_none_or(|before| before.unused_since.is_some());
+        images.insert((is_new, image.clone()));
     }
     while total > NEEDED_MAX_BYTES {
         let largest = by_namespace.iter_mut().max_by_key(|(_, (bytes, _))| *bytes);
-        let Some((namespace, (bytes, lines))) = largest else {
+        let Some((namespace, (bytes, images))) = largest else {
             break;
         };
-        let Some((_, line)) = lines.pop_last() else { break };
-        let size = size(&line, &needed.remove(&line).unwrap_or_default());
+        let Some((_, image)) = images.pop_last() else { break };
+        let size = needed.remove(&image).map_or(0, |admission| size(&image, &admission));
         *bytes -= size;
         total -= size;
         *left_out.entry(namespace.clone()).or_default() += 1;
@@ -114,71 +117,96 @@ fn bound(needed: &mut BTreeMap<String, String>, written: &BTreeMap<String, Strin
     left_out
 }
 
-/// The statuses while the API server refuses the Role with these `lines`, of which it has `current_rules`: an environment that
-/// the hub may not run yet stays what it was `before`, or waits and says `why`. Of the lines those stay that the Role has.
+/// A Role that the API server refuses to change.
+pub(super) struct RefusedRole<'a> {
+    /// The rules that it has.
+    pub(super) current_rules: &'a [PolicyRule],
+    /// The reason, for the environments that wait for it.
+    pub(super) why: &'a str,
+}
+
+/// What is published while the Role does not admit what is to be: an environment that the hub may not run yet stays what it was `before`,
+/// or waits and says why. Of the images those stay that the Role has.
 pub(super) fn held_back(
-    statuses: &EnvironmentStatuses,
+    facts: &BuildFacts<'_>,
+    published: &PublishedStatuses,
     before: &EnvironmentStatuses,
-    wanted: &BTreeMap<String, NeededEnvironment>,
-    lines: &mut BTreeMap<String, String>,
-    current_rules: &[PolicyRule],
-    why: &str,
-    now: i64,
-) -> EnvironmentStatuses {
-    let allowed = current_rules
+    role: &RefusedRole<'_>,
+) -> PublishedStatuses {
+    let allowed = role
+        .current_rules
         .iter()
         .flat_map(|rule| rule.resource_names.iter().flatten());
-    let allowed: BTreeSet<&str> = allowed.map(String::as_str).collect();
-    let mut held = statuses.clone();
-    for (key, wanted) in wanted {
-        let Some(status) = statuses.get(key) else { continue };
+    let allowed: BTreeSet<AdmittedImage> = allowed.filter_map(|name| name.parse().ok()).collect();
+    let mut held = published.clone();
+    for (key, wanted) in facts.wanted {
+        let Some(status) = published.statuses.get(key) else {
+            continue;
+        };
         // What had no room is refused to nobody but its runtime.
-        if names(status, wanted).all(|name| allowed.contains(name.as_str()) || !lines.contains_key(&name)) {
+        if images_of(status, wanted).all(|image| allowed.contains(&image) || !published.admitted.contains_key(&image)) {
             continue;
         }
         let status = match before.get(key) {
             Some(known) if known.state == State::Ready => known.clone(),
-            known => pending(known, State::Building, why, now),
+            known => pending(known, State::Building, role.why, facts.now),
         };
-        held.0.insert(key.clone(), status);
+        held.statuses.0.insert(key.clone(), status);
     }
-    lines.retain(|name, _| allowed.contains(name.as_str()));
+    held.admitted.retain(|image, _| allowed.contains(image));
     held
-}
-
-/// The rules of the Role: the hub may `use` these images. A rule without names would be one for all of them, so without a
-/// line there is none.
-pub(super) fn rules(lines: &BTreeMap<String, String>) -> Vec<PolicyRule> {
-    let names: Vec<String> = lines.keys().filter(|line| line.contains('_')).cloned().collect();
-    if names.is_empty() {
-        return Vec::new();
-    }
-    vec![PolicyRule {
-        api_groups: Some(vec![GROUP.to_owned()]),
-        resources: Some(vec![RESOURCE_ENVIRONMENTS.to_owned()]),
-        resource_names: Some(names),
-        verbs: vec![VERB_USE.to_owned()],
-        ..PolicyRule::default()
-    }]
 }
 
 #[cfg(test)]
 mod tests {
+    use knack_hub_api::RuntimeName;
     use knack_packages::environment::EnvironmentImage;
     use knack_skill::model::SkillRef;
 
     use super::*;
-    use crate::builds::wanted::Asker;
+    use crate::builds::published::rules;
+    use crate::builds::wanted::{Asker, NeededEnvironments};
     use crate::selection::EnvironmentRequest;
 
     const NOW: i64 = 1_000_000;
     /// The base of [`wanted`].
     const BASE: &str = "r.io/base@sha256:0";
 
-    /// Lines with values.
-    fn lines_of(lines: &[(&str, String)]) -> BTreeMap<String, String> {
+    /// Images of lines with values.
+    fn images_of_lines(lines: &[(&str, String)]) -> AdmittedImages {
         let lines = lines.iter();
-        lines.map(|(line, value)| ((*line).to_owned(), value.clone())).collect()
+        lines
+            .map(|(line, value)| (line.parse().unwrap(), value.parse().unwrap()))
+            .collect()
+    }
+
+    /// The lines of images.
+    fn lines_of(images: &AdmittedImages) -> BTreeMap<String, String> {
+        let images = images.iter();
+        images
+            .map(|(image, admission)| (image.to_string(), admission.to_string()))
+            .collect()
+    }
+
+    /// The facts that images depend on.
+    fn facts(wanted: &NeededEnvironments, now: i64) -> BuildFacts<'_> {
+        const NOTHING: &BuildFacts<'_> = &BuildFacts {
+            wanted: &BTreeMap::new(),
+            known: &EnvironmentStatuses(BTreeMap::new()),
+            builds: &BTreeMap::new(),
+            unpulled: &BTreeMap::new(),
+            now: NOW,
+        };
+        BuildFacts {
+            wanted,
+            now,
+            ..*NOTHING
+        }
+    }
+
+    /// The images of a release without a list of bases.
+    fn admitted(statuses: &EnvironmentStatuses, wanted: &NeededEnvironments, written: &AdmittedImages) -> Admitted {
+        Admitted::of(&facts(wanted, NOW), statuses, written, |_| true)
     }
 
     fn asker() -> Asker {
@@ -191,10 +219,10 @@ mod tests {
         }
     }
 
-    fn wanted(all: &[(&str, &[(&str, &str)])]) -> BTreeMap<String, NeededEnvironment> {
+    fn wanted(all: &[(&str, &[(&str, &str)])]) -> NeededEnvironments {
         let one = |key: &str, runtimes: &[(&str, &str)]| NeededEnvironment {
             asked: EnvironmentRequest {
-                key: key.to_owned(),
+                key: key.into(),
                 base: BASE.to_owned(),
                 constraints: Vec::new(),
                 exclude_newer: None,
@@ -206,12 +234,11 @@ mod tests {
             is_earlier: false,
             runtimes: runtimes
                 .iter()
-                .map(|(one, two)| ((*one).to_owned(), (*two).to_owned()))
+                .map(|(namespace, name)| RuntimeName::new(*namespace, *name))
                 .collect(),
         };
         let all = all.iter();
-        all.map(|(key, runtimes)| ((*key).to_owned(), one(key, runtimes)))
-            .collect()
+        all.map(|(key, runtimes)| ((*key).into(), one(key, runtimes))).collect()
     }
 
     fn status(digest: Option<&str>) -> EnvironmentStatus {
@@ -237,7 +264,7 @@ mod tests {
                 ("unused", Some("b")),
                 ("failed", None),
             ]
-            .map(|(key, digest)| (key.to_owned(), status(digest)))
+            .map(|(key, digest)| (key.into(), status(digest)))
             .into(),
         );
         let all = wanted(&[
@@ -245,16 +272,14 @@ mod tests {
             ("failed", &[("c", "main")]),
             ("new", &[("c", "main")]),
         ]);
-        let lines: Vec<String> = admitted(&statuses, &all, |_| true, &BTreeMap::new(), NOW)
-            .lines
-            .into_keys()
-            .collect();
+        let images = admitted(&statuses, &all, &AdmittedImages::new()).images;
+        let lines: Vec<String> = lines_of(&images).into_keys().collect();
         assert_eq!(lines, [format!("a_main_{digest}"), format!("b_main_{digest}")]);
     }
 
     #[test]
     fn a_request_that_began_with_a_revision_goes_on_for_an_hour() {
-        let statuses = EnvironmentStatuses([("k".to_owned(), status(Some("new")))].into());
+        let statuses = EnvironmentStatuses([("k".into(), status(Some("new")))].into());
         let all = wanted(&[("k", &[("a", "main")])]);
         let mark = repository_mark(BASE);
         let let_go = |since: i64| format!("{mark} {since}");
@@ -264,40 +289,33 @@ mod tests {
             ("replaced", ("a_main_old", let_go(since)), Some(since)),
             ("long ago", ("a_main_old", let_go(past)), None),
             ("in the future", ("a_main_old", let_go(NOW + 9)), None),
-            ("a record", ("0123456789abcdef", "{}".to_owned()), None),
         ] {
             let line = before.0;
-            let lines = admitted(&statuses, &all, |_| true, &lines_of(&[before]), NOW).lines;
+            let lines = lines_of(&admitted(&statuses, &all, &images_of_lines(&[before])).images);
             assert_eq!(lines.get("a_main_new"), Some(&mark), "{what}");
             assert_eq!(lines.get(line).cloned(), expected.map(let_go), "{what}");
         }
         // It is needed again.
-        let lines = admitted(
-            &statuses,
-            &all,
-            |_| true,
-            &lines_of(&[("a_main_new", let_go(since))]),
-            NOW,
-        )
-        .lines;
-        assert_eq!(lines, lines_of(&[("a_main_new", mark.clone())]));
+        let written = images_of_lines(&[("a_main_new", let_go(since))]);
+        let images = admitted(&statuses, &all, &written).images;
+        assert_eq!(images, images_of_lines(&[("a_main_new", mark)]));
     }
 
     #[test]
     fn no_request_goes_on_with_an_image_on_a_base_that_the_list_no_longer_has() {
         // Marks of an image that was needed until now, and of one that was replaced before.
         let (listed, other) = (repository_mark(BASE), repository_mark("r.io/other:1"));
-        let written = lines_of(&[
+        let written = images_of_lines(&[
             ("a_main_1", listed.clone()),
             ("a_main_2", format!("{listed} {NOW}")),
             ("a_main_3", other.clone()),
             ("a_main_4", format!("{other} {NOW}")),
             ("a_main_5", String::new()),
         ]);
-        let none = (EnvironmentStatuses::default(), BTreeMap::new());
+        let none = (EnvironmentStatuses::default(), NeededEnvironments::new());
         let kept = |is_taken: &dyn Fn(&str) -> bool| -> Vec<String> {
-            let lines = admitted(&none.0, &none.1, is_taken, &written, NOW).lines;
-            lines.into_keys().collect()
+            let images = Admitted::of(&facts(&none.1, NOW), &none.0, &written, is_taken).images;
+            lines_of(&images).into_keys().collect()
         };
         assert_eq!(kept(&|mark| mark == listed), ["a_main_1", "a_main_2"]);
         assert_eq!(kept(&|_| true).len(), 5, "without a list");
@@ -312,7 +330,7 @@ mod tests {
         let statuses = |list: &[(&str, State, Option<&str>)]| {
             let all = list.iter();
             EnvironmentStatuses(
-                all.map(|(key, state, digest)| ((*key).to_owned(), status_of(*state, *digest)))
+                all.map(|(key, state, digest)| ((*key).into(), status_of(*state, *digest)))
                     .collect(),
             )
         };
@@ -337,10 +355,18 @@ mod tests {
             ("remade", main),
             ("first", main),
         ]);
-        let mut lines = admitted(&now, &all, |_| true, &BTreeMap::new(), NOW).lines;
-        let current = rules(&lines_of(&[("a_main_k", String::new()), ("a_main_old", String::new())]));
-        let held = held_back(&now, &before, &all, &mut lines, &current, "why", NOW);
+        let published = PublishedStatuses {
+            admitted: admitted(&now, &all, &AdmittedImages::new()).images,
+            statuses: now,
+        };
+        let current = images_of_lines(&[("a_main_k", String::new()), ("a_main_old", String::new())]);
+        let role = RefusedRole {
+            current_rules: &rules(&current),
+            why: "why",
+        };
+        let held = held_back(&facts(&all, NOW), &published, &before, &role);
         let reported: Vec<(&str, State, &str)> = held
+            .statuses
             .0
             .iter()
             .map(|(key, status)| {
@@ -363,26 +389,20 @@ mod tests {
                 ("remade", State::Ready, "r/e@sha256:old"),
             ]
         );
-        assert_eq!(lines.into_keys().collect::<Vec<_>>(), ["a_main_k"]);
+        let lines: Vec<String> = lines_of(&held.admitted).into_keys().collect();
+        assert_eq!(lines, ["a_main_k"]);
     }
 
     #[test]
     fn what_is_let_go_is_bounded() {
         let line = |number: usize| {
-            (
-                format!("a_main_{number:04}"),
-                format!("m {}", NOW - 3000 + i64::try_from(number).unwrap()),
-            )
+            let since = NOW - 3000 + i64::try_from(number).unwrap();
+            let image: AdmittedImage = format!("a_main_{number:04}").parse().unwrap();
+            (image, format!("m {since}").parse().unwrap())
         };
-        let written: BTreeMap<String, String> = (0..LET_GO_MAX + 7).map(line).collect();
-        let lines = admitted(
-            &EnvironmentStatuses::default(),
-            &BTreeMap::new(),
-            |_| true,
-            &written,
-            NOW,
-        )
-        .lines;
+        let written: AdmittedImages = (0..LET_GO_MAX + 7).map(line).collect();
+        let none = (EnvironmentStatuses::default(), NeededEnvironments::new());
+        let lines = lines_of(&admitted(&none.0, &none.1, &written).images);
         assert_eq!(lines.len(), LET_GO_MAX);
         assert!(!lines.contains_key("a_main_0006") && lines.contains_key("a_main_0007"));
     }
@@ -398,45 +418,22 @@ mod tests {
         asked.push(("zz", &[("modest", "main")]));
         let all = wanted(&asked);
         let digest = |key: &str| format!("{key:0>64}");
-        let statuses = all.keys().map(|key| (key.clone(), status(Some(&digest(key)))));
+        let statuses = all.keys().map(|key| (key.clone(), status(Some(&digest(key.as_str())))));
         let statuses = EnvironmentStatuses(statuses.collect());
-        let first = admitted(&statuses, &all, |_| true, &BTreeMap::new(), NOW);
-        let bytes: usize = first.lines.iter().map(|(line, mark)| line.len() + mark.len()).sum();
+        let first = admitted(&statuses, &all, &AdmittedImages::new());
+        let lines = lines_of(&first.images);
+        let bytes: usize = lines.iter().map(|(line, mark)| line.len() + mark.len()).sum();
         assert!(bytes <= NEEDED_MAX_BYTES, "{bytes}");
-        assert!(first.lines.contains_key(&format!("modest_main_{}", digest("zz"))));
-        let left = BTreeMap::from([("greedy".to_owned(), 10_001 - first.lines.len())]);
+        assert!(lines.contains_key(&format!("modest_main_{}", digest("zz"))));
+        let left = BTreeMap::from([("greedy".to_owned(), 10_001 - lines.len())]);
         assert_eq!(first.left_out, left);
         // One more environment of the namespace takes none of its other ones their place.
         asked.push(("000a", &greedy));
         let all = wanted(&asked);
         let mut statuses = statuses;
-        statuses.0.insert("000a".to_owned(), status(Some(&digest("000a"))));
-        let second = admitted(&statuses, &all, |_| true, &first.lines, NOW + 9);
-        assert_eq!(second.lines, first.lines);
+        statuses.0.insert("000a".into(), status(Some(&digest("000a"))));
+        let second = Admitted::of(&facts(&all, NOW + 9), &statuses, &first.images, |_| true);
+        assert_eq!(second.images, first.images);
         assert_eq!(second.left_out["greedy"], left["greedy"] + 100);
-    }
-
-    #[test]
-    fn the_role_names_every_image_and_never_all_of_them() {
-        let lines = |names: &[&str]| -> BTreeMap<String, String> {
-            names.iter().map(|name| ((*name).to_owned(), String::new())).collect()
-        };
-        for (what, names, expected) in [
-            ("nothing", &[] as &[&str], None),
-            ("records alone", &["0123456789abcdef"], None),
-            (
-                "both",
-                &["0123456789abcdef", "a_main_x", "b_main_x"],
-                Some(vec!["a_main_x".to_owned(), "b_main_x".to_owned()]),
-            ),
-        ] {
-            let rules = rules(&lines(names));
-            assert_eq!(
-                rules.first().and_then(|rule| rule.resource_names.clone()),
-                expected,
-                "{what}"
-            );
-            assert_eq!(rules.is_empty(), expected.is_none(), "{what}");
-        }
     }
 }

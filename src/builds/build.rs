@@ -9,7 +9,7 @@ use clap::Args;
 use flate2::read::GzDecoder;
 use knack_execution::interpreter::CodeUser;
 use knack_packages::environment::EnvironmentImage;
-use knack_packages::{Declaration, Request, State};
+use knack_packages::{Declaration, EnvironmentKey, Request, State};
 use knack_trust::{CaArgs, Roots};
 use serde_json::{Value, json};
 
@@ -36,7 +36,7 @@ const REQUEST_MAX_BYTES: u64 = 16 << 20;
 pub struct BuildArgs {
     /// Key of the requested environment
     #[arg(long)]
-    key: String,
+    key: EnvironmentKey,
     /// File with the request, compressed
     #[arg(long, value_name = "FILE")]
     request: PathBuf,
@@ -316,7 +316,7 @@ mod tests {
             ),
         ] {
             let about = EnvironmentInfo {
-                key: "k".to_owned(),
+                key: "k".into(),
                 python: "3.11.2".to_owned(),
                 bytes: 4_100_000,
                 files: 9,

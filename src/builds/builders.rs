@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use knack_packages::environment::Input;
-use knack_packages::{Request, State};
+use knack_packages::{EnvironmentKey, Request, State};
 use knack_vocabulary::LABEL_ENVIRONMENT;
 use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
@@ -23,13 +23,13 @@ const REQUEST_MAX_BYTES: usize = 900 << 10;
 /// Builder Jobs, by key.
 #[derive(Default)]
 pub(super) struct Builds {
-    pub(super) by_key: BTreeMap<String, Build>,
+    pub(super) by_key: BTreeMap<EnvironmentKey, Build>,
     /// How long those took that have ended.
-    pub(super) seconds: BTreeMap<String, f64>,
+    pub(super) seconds: BTreeMap<EnvironmentKey, f64>,
     /// The uids of those that have ended.
-    pub(super) ended: BTreeMap<String, String>,
+    pub(super) ended: BTreeMap<EnvironmentKey, String>,
     /// The uids of those that run and have not begun.
-    pub(super) waiting: BTreeMap<String, String>,
+    pub(super) waiting: BTreeMap<EnvironmentKey, String>,
 }
 
 /// The namespace of builds.
@@ -76,7 +76,8 @@ impl Builders {
             let Some(key) = job.labels().get(LABEL_ENVIRONMENT) else {
                 continue;
             };
-            if job.name_any() != name(key) {
+            let key = EnvironmentKey::from(key.as_str());
+            if job.name_any() != name(&key) {
                 continue;
             }
             let pod = of_job(job);
@@ -89,14 +90,14 @@ impl Builders {
             }
             known.by_key.insert(key.clone(), build);
             if let Some(took) = pod.and_then(|pod| seconds(job, pod)) {
-                known.seconds.insert(key.clone(), took);
+                known.seconds.insert(key, took);
             }
         }
         Ok(known)
     }
 
     /// Makes the Job of a key, and returns its uid. `None`: there is one.
-    pub(super) async fn job(&self, key: &str) -> Result<Option<String>, CallError> {
+    pub(super) async fn job(&self, key: &EnvironmentKey) -> Result<Option<String>, CallError> {
         let job = job(&self.settings, key);
         let what = || format!("create Job {}", name(key));
         match call(what, self.jobs.create(&PostParams::default(), &job)).await {
@@ -108,7 +109,7 @@ impl Builders {
     }
 
     /// Makes the request of a Job. `false`: one of its name is there; it may be that of the last Job, which is deleted after it.
-    pub(super) async fn request(&self, key: &str, uid: &str, bytes: Vec<u8>) -> Result<bool, CallError> {
+    pub(super) async fn request(&self, key: &EnvironmentKey, uid: &str, bytes: Vec<u8>) -> Result<bool, CallError> {
         let object = request(&self.settings, key, uid, bytes);
         let what = || format!("create ConfigMap {}", name(key));
         match call(what, self.requests.create(&PostParams::default(), &object)).await {
@@ -137,7 +138,7 @@ impl Builders {
     }
 
     /// Removes the Job of a key that has this uid; its request goes with it. Another one of its name stays.
-    pub(super) async fn remove(&self, key: &str, uid: &str) -> Result<(), CallError> {
+    pub(super) async fn remove(&self, key: &EnvironmentKey, uid: &str) -> Result<(), CallError> {
         let what = || format!("delete Job {}", name(key));
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: Some(uid.to_owned()),

@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use knack_packages::{EnvironmentStatus, EnvironmentStatuses, State};
+use knack_packages::{EnvironmentKey, EnvironmentStatus, EnvironmentStatuses, State};
 
 use super::outcome::Outcome;
 use super::unread::Unread;
-use super::wanted::NeededEnvironment;
+use super::wanted::{NeededEnvironment, NeededEnvironments};
 
 /// Builds at once: each takes a CPU for seconds, up to 2 GiB of a node's disk and memory, and the index's patience.
 pub(super) const BUILDS_AT_ONCE: usize = 4;
@@ -23,8 +23,8 @@ const RETRY_LASTING_SECONDS: i64 = 6 * 60 * 60;
 /// An environment whose image could not be pulled is built again at most this often, seconds: the pull may have failed because a
 /// credential is missing, and then another build does not help.
 const REMAKE_SECONDS: i64 = 60 * 60;
-/// Namespaces whose last builds are known: as many as can have statuses.
-const MAX_TURNS: usize = MAX_STATUSES;
+/// Most namespaces whose last builds are known: as many as can have statuses.
+const MAX_NAMESPACES: usize = MAX_STATUSES;
 /// An environment without a request for this long is forgotten, seconds. A skill that comes back is built again.
 pub(super) const UNUSED_SECONDS: i64 = 30 * 24 * 60 * 60;
 /// The time of the last request for an environment is written this often, seconds.
@@ -43,11 +43,11 @@ pub(super) enum Build {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct BuildPlan {
     /// Keys to build now.
-    pub(super) start: Vec<String>,
+    pub(super) start: Vec<EnvironmentKey>,
     /// The namespaces whose turns these builds are, by key.
-    pub(super) turns: BTreeMap<String, String>,
+    pub(super) turns: BTreeMap<EnvironmentKey, String>,
     /// Keys whose Jobs are no longer needed.
-    pub(super) remove: Vec<String>,
+    pub(super) remove: Vec<EnvironmentKey>,
     /// The statuses from now on.
     pub(super) statuses: EnvironmentStatuses,
 }
@@ -80,75 +80,164 @@ impl StartOrder {
     pub(super) fn take(&mut self, namespace: &str) {
         self.0.retain(|known| known != namespace);
         self.0.push_back(namespace.to_owned());
-        if self.0.len() > MAX_TURNS {
+        if self.0.len() > MAX_NAMESPACES {
             self.0.pop_front();
         }
     }
 }
 
-/// Decides; `unpulled` says of images when a pull of them failed last, and environments of which all content is `unread` are not started.
-/// Times, and `now`, in seconds since the Unix epoch.
-pub(super) fn decide(
-    wanted: &BTreeMap<String, NeededEnvironment>,
-    known: &EnvironmentStatuses,
-    builds: &BTreeMap<String, Build>,
-    unpulled: &BTreeMap<String, i64>,
-    start_order: &StartOrder,
-    unread: &Unread,
-    now: i64,
-) -> BuildPlan {
-    let mut plan = BuildPlan {
-        statuses: unused(wanted, known, now),
-        ..BuildPlan::default()
-    };
-    let is_due = |status: &EnvironmentStatus| is_due(status, unpulled, now);
-    let waits = |asked: &NeededEnvironment| asked.sources().all(|asker| unread.waits(asker, now));
-    let chosen = chosen(wanted, known, builds, (is_due, waits), start_order);
-    for (key, build) in builds {
-        if matches!(build, Build::Ended(_)) {
-            plan.remove.push(key.clone());
-        }
-    }
-    for (key, asked) in wanted {
-        let before = before(known, key, asked);
-        if !asked.is_listed {
-            plan.statuses
-                .0
-                .insert(key.clone(), used(unlisted(before, &asked.asked.base, now), now));
-            continue;
-        }
-        // Nothing is built for replaced revisions; their existing environments stay.
-        if asked.is_earlier && !builds.contains_key(key) {
-            if let Some(status) = before.filter(|status| !status.state.is_pending()) {
-                plan.statuses.0.insert(key.clone(), used(status.clone(), now));
-            }
-            continue;
-        }
-        // Only what is due and has no Job is chosen.
-        let turn = chosen.get(key.as_str());
-        if let Some(namespace) = turn {
-            plan.start.push(key.clone());
-            plan.turns.insert(key.clone(), (*namespace).to_owned());
-        }
-        let status = match (before, builds.get(key)) {
-            (before, Some(build)) => of_build(before, build, now),
-            (Some(status), None) if !is_due(status) || waits(asked) => status.clone(),
-            (before, None) => of_turn(before, turn.is_some(), now),
-        };
-        plan.statuses.0.insert(key.clone(), used(status, now));
-    }
-    bound(&mut plan.statuses, wanted);
-    let kept = &plan.statuses;
-    plan.start.retain(|key| kept.get(key).is_some());
-    plan.turns.retain(|key, _| kept.get(key).is_some());
-    plan
+/// What the next builds are decided from. Times are in seconds since the Unix epoch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BuildFacts<'a> {
+    /// The environments that skills need.
+    pub(super) wanted: &'a NeededEnvironments,
+    /// The statuses until now.
+    pub(super) known: &'a EnvironmentStatuses,
+    /// The builds for which there are Jobs.
+    pub(super) builds: &'a BTreeMap<EnvironmentKey, Build>,
+    /// When a pull of an image failed last, by image.
+    pub(super) unpulled: &'a BTreeMap<String, i64>,
+    /// The time.
+    pub(super) now: i64,
 }
 
-/// The status of an environment until now. That its image was not listed says nothing once it is.
-fn before<'r>(known: &'r EnvironmentStatuses, key: &str, asked: &NeededEnvironment) -> Option<&'r EnvironmentStatus> {
-    let status = known.get(key)?;
-    let is_over = asked.is_listed && status.message == shown(&why_unlisted(&asked.asked.base));
-    (!is_over).then_some(status)
+impl<'a> BuildFacts<'a> {
+    /// Decides. Environments of which all content is `unread` are not started.
+    pub(super) fn decide(&self, start_order: &StartOrder, unread: &Unread) -> BuildPlan {
+        let Self {
+            wanted, builds, now, ..
+        } = *self;
+        let mut plan = BuildPlan {
+            statuses: self.unused(),
+            ..BuildPlan::default()
+        };
+        let chosen = self.chosen(start_order, unread);
+        for (key, build) in builds {
+            if matches!(build, Build::Ended(_)) {
+                plan.remove.push(key.clone());
+            }
+        }
+        for (key, asked) in wanted {
+            let before = self.before(key, asked);
+            if !asked.is_listed {
+                plan.statuses
+                    .0
+                    .insert(key.clone(), used(unlisted(before, &asked.asked.base, now), now));
+                continue;
+            }
+            // Nothing is built for replaced revisions; their existing environments stay.
+            if asked.is_earlier && !builds.contains_key(key) {
+                if let Some(status) = before.filter(|status| !status.state.is_pending()) {
+                    plan.statuses.0.insert(key.clone(), used(status.clone(), now));
+                }
+                continue;
+            }
+            // Only what is due and has no Job is chosen.
+            let turn = chosen.get(key);
+            if let Some(namespace) = turn {
+                plan.start.push(key.clone());
+                plan.turns.insert(key.clone(), (*namespace).to_owned());
+            }
+            let status = match (before, builds.get(key)) {
+                (before, Some(build)) => of_build(before, build, now),
+                (Some(status), None) if !self.is_due(status) || unread.holds(asked, now) => status.clone(),
+                (before, None) => of_due(before, turn.is_some(), now),
+            };
+            plan.statuses.0.insert(key.clone(), used(status, now));
+        }
+        bound(&mut plan.statuses, wanted);
+        let kept = &plan.statuses;
+        plan.start.retain(|key| kept.get(key).is_some());
+        plan.turns.retain(|key, _| kept.get(key).is_some());
+        plan
+    }
+
+    /// The status of an environment until now. That its image was not listed says nothing once it is.
+    fn before(&self, key: &EnvironmentKey, asked: &NeededEnvironment) -> Option<&'a EnvironmentStatus> {
+        let status = self.known.get(key)?;
+        let is_over = asked.is_listed && status.message == shown(&why_unlisted(&asked.asked.base));
+        (!is_over).then_some(status)
+    }
+
+    /// The builds to start now, each with the namespace whose turn it is. The namespace with the fewest builds comes first, so that one that
+    /// needs hundreds delays the others by one build at most; among equals the one whose last start is longest ago; among those without a start
+    /// the one that asked first. What several namespaces need is built at the first turn of any of them.
+    fn chosen(&self, start_order: &StartOrder, unread: &Unread) -> BTreeMap<&'a EnvironmentKey, &'a str> {
+        let Self {
+            wanted, builds, now, ..
+        } = *self;
+        let running = || {
+            let running = builds.iter().filter(|(_, build)| **build == Build::Running);
+            running.map(|(key, _)| wanted.get(key))
+        };
+        let of_namespaces = shares(running().flatten().map(|asked| (asked, ())));
+        let building = of_namespaces
+            .into_iter()
+            .map(|(namespace, builds)| (namespace, builds.len()));
+        let mut building: BTreeMap<&str, usize> = building.collect();
+        let mut due: BTreeMap<&str, VecDeque<&EnvironmentKey>> = BTreeMap::new();
+        // An environment without a status was requested just now.
+        let mut asked_at: BTreeMap<&str, i64> = BTreeMap::new();
+        for (key, asked) in wanted {
+            let status = self.before(key, asked);
+            let is_known = status.is_some_and(|status| !self.is_due(status));
+            let is_awaited = builds.contains_key(key) || is_known || unread.holds(asked, now);
+            if asked.is_listed && !asked.is_earlier && !is_awaited {
+                let since = status.map_or(i64::MAX, |status| status.since);
+                for namespace in asked.namespaces() {
+                    due.entry(namespace).or_default().push_back(key);
+                    let oldest = asked_at.entry(namespace).or_insert(since);
+                    *oldest = since.min(*oldest);
+                }
+            }
+        }
+        let mut chosen: BTreeMap<&EnvironmentKey, &str> = BTreeMap::new();
+        for _ in running().count()..BUILDS_AT_ONCE {
+            // Another namespace that needs it may have had its turn.
+            for keys in due.values_mut() {
+                while keys.front().is_some_and(|key| chosen.contains_key(*key)) {
+                    keys.pop_front();
+                }
+            }
+            let next = due.iter_mut().filter(|(_, keys)| !keys.is_empty());
+            let order = |namespace: &str| {
+                let asked_at = asked_at.get(namespace).copied();
+                (building.get(namespace).copied(), start_order.place(namespace), asked_at)
+            };
+            let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| order(namespace)) else {
+                break;
+            };
+            let Some(key) = keys.pop_front() else { break };
+            chosen.insert(key, *namespace);
+            *building.entry(*namespace).or_default() += 1;
+        }
+        chosen
+    }
+
+    /// Statuses of environments that nothing asks for, but that are kept for a while.
+    fn unused(&self) -> EnvironmentStatuses {
+        let kept = self.known.0.iter().filter(|(key, status)| {
+            !self.wanted.contains_key(*key) && self.now - status.used < UNUSED_SECONDS && status.state == State::Ready
+        });
+        EnvironmentStatuses(kept.map(|(key, status)| (key.clone(), status.clone())).collect())
+    }
+
+    /// Whether a build is to be started for a status without one.
+    fn is_due(&self, status: &EnvironmentStatus) -> bool {
+        let age = self.now - status.since;
+        match status.state {
+            // The retention of a registry deletes images that are not pulled for long, even if they are still needed.
+            State::Ready => {
+                let image = status.environment.as_ref().map(|environment| &environment.image);
+                let failed = image.and_then(|image| self.unpulled.get(image));
+                failed.is_some_and(|failed| *failed > status.since) && age >= REMAKE_SECONDS
+            }
+            // Its Job is gone without a result.
+            State::Resolving | State::Building => true,
+            state if state.may_pass() => age >= RETRY_SECONDS,
+            _ => age >= RETRY_LASTING_SECONDS,
+        }
+    }
 }
 
 /// Why nothing is built on an image of no repository that the installation lists.
@@ -183,7 +272,7 @@ fn of_build(before: Option<&EnvironmentStatus>, build: &Build, now: i64) -> Envi
 }
 
 /// The status of an environment that is due: its build `starts` now, or waits for others.
-fn of_turn(before: Option<&EnvironmentStatus>, starts: bool, now: i64) -> EnvironmentStatus {
+fn of_due(before: Option<&EnvironmentStatus>, starts: bool, now: i64) -> EnvironmentStatus {
     match before {
         Some(status) if !status.state.is_pending() => status.clone(),
         _ if starts => pending(before, State::Building, INSTALLING, now),
@@ -196,63 +285,6 @@ const INSTALLING: &str = "the packages are being installed";
 
 /// The message of a status that waits for other builds.
 pub(super) const OTHERS_FIRST: &str = "other environments are being built first";
-
-/// The builds to start now, each with the namespace whose turn it is. The namespace with the fewest builds comes first, so that one that
-/// needs hundreds delays the others by one build at most; among equals the one whose last start is longest ago; among those without a start
-/// the one that asked first. What several namespaces need is built at the first turn of any of them.
-fn chosen<'a>(
-    wanted: &'a BTreeMap<String, NeededEnvironment>,
-    known: &EnvironmentStatuses,
-    builds: &BTreeMap<String, Build>,
-    (is_due, waits): (impl Fn(&EnvironmentStatus) -> bool, impl Fn(&NeededEnvironment) -> bool),
-    start_order: &StartOrder,
-) -> BTreeMap<&'a str, &'a str> {
-    let running = || {
-        let running = builds.iter().filter(|(_, build)| **build == Build::Running);
-        running.map(|(key, _)| wanted.get(key))
-    };
-    let of_namespaces = shares(running().flatten().map(|asked| (asked, ())));
-    let building = of_namespaces
-        .into_iter()
-        .map(|(namespace, builds)| (namespace, builds.len()));
-    let mut building: BTreeMap<&str, usize> = building.collect();
-    let mut due: BTreeMap<&str, VecDeque<&str>> = BTreeMap::new();
-    // An environment without a status was requested just now.
-    let mut asked_at: BTreeMap<&str, i64> = BTreeMap::new();
-    for (key, asked) in wanted {
-        let status = before(known, key, asked);
-        let is_known = status.is_some_and(|status| !is_due(status));
-        if asked.is_listed && !asked.is_earlier && !builds.contains_key(key) && !is_known && !waits(asked) {
-            let since = status.map_or(i64::MAX, |status| status.since);
-            for namespace in asked.namespaces() {
-                due.entry(namespace).or_default().push_back(key);
-                let oldest = asked_at.entry(namespace).or_insert(since);
-                *oldest = since.min(*oldest);
-            }
-        }
-    }
-    let mut chosen: BTreeMap<&str, &str> = BTreeMap::new();
-    for _ in running().count()..BUILDS_AT_ONCE {
-        // Another namespace that needs it may have had its turn.
-        for keys in due.values_mut() {
-            while keys.front().is_some_and(|key| chosen.contains_key(key)) {
-                keys.pop_front();
-            }
-        }
-        let next = due.iter_mut().filter(|(_, keys)| !keys.is_empty());
-        let order = |namespace: &str| {
-            let asked_at = asked_at.get(namespace).copied();
-            (building.get(namespace).copied(), start_order.place(namespace), asked_at)
-        };
-        let Some((namespace, keys)) = next.min_by_key(|(namespace, _)| order(namespace)) else {
-            break;
-        };
-        let Some(key) = keys.pop_front() else { break };
-        chosen.insert(key, *namespace);
-        *building.entry(*namespace).or_default() += 1;
-    }
-    chosen
-}
 
 /// What counts for which namespace. An environment that several need counts for the one of them for which the fewest count: where one
 /// needs hundreds, what others need too is not counted among those. One has to count, since namespaces of one owner could need all together.
@@ -271,37 +303,12 @@ fn shares<'a, T>(environments: impl IntoIterator<Item = (&'a NeededEnvironment, 
     shares
 }
 
-/// Statuses of environments that nothing asks for, but that are kept for a while.
-fn unused(wanted: &BTreeMap<String, NeededEnvironment>, known: &EnvironmentStatuses, now: i64) -> EnvironmentStatuses {
-    let kept = known.0.iter().filter(|(key, status)| {
-        !wanted.contains_key(*key) && now - status.used < UNUSED_SECONDS && status.state == State::Ready
-    });
-    EnvironmentStatuses(kept.map(|(key, status)| (key.clone(), status.clone())).collect())
-}
-
 /// A status with the time of its last request, in steps of [`USED_STEP_SECONDS`].
 fn used(mut status: EnvironmentStatus, now: i64) -> EnvironmentStatus {
     if now - status.used >= USED_STEP_SECONDS {
         status.used = now;
     }
     status
-}
-
-/// Whether a build is to be started for a status without one.
-fn is_due(status: &EnvironmentStatus, unpulled: &BTreeMap<String, i64>, now: i64) -> bool {
-    let age = now - status.since;
-    match status.state {
-        // The retention of a registry deletes images that are not pulled for long, even if they are still needed.
-        State::Ready => {
-            let image = status.environment.as_ref().map(|environment| &environment.image);
-            let failed = image.and_then(|image| unpulled.get(image));
-            failed.is_some_and(|failed| *failed > status.since) && age >= REMAKE_SECONDS
-        }
-        // Its Job is gone without a result.
-        State::Resolving | State::Building => true,
-        state if state.may_pass() => age >= RETRY_SECONDS,
-        _ => age >= RETRY_LASTING_SECONDS,
-    }
 }
 
 /// A status that waits, as `message` says: since when it did, if it did.
@@ -385,7 +392,7 @@ impl DropOrder {
 
 /// Drops statuses beyond the bound: those that nothing asks for, the longest unused first, and then those of the namespace that has the
 /// most ([`shares`]), in the order of [`DropOrder`].
-fn bound(statuses: &mut EnvironmentStatuses, wanted: &BTreeMap<String, NeededEnvironment>) {
+fn bound(statuses: &mut EnvironmentStatuses, wanted: &NeededEnvironments) {
     let excess = statuses.0.len().saturating_sub(MAX_STATUSES);
     if excess == 0 {
         return;
@@ -400,7 +407,7 @@ fn bound(statuses: &mut EnvironmentStatuses, wanted: &BTreeMap<String, NeededEnv
     }
     unasked.sort();
     let of_namespaces = shares(asked).into_values();
-    let mut of_namespaces: Vec<BTreeSet<(DropOrder, String)>> =
+    let mut of_namespaces: Vec<BTreeSet<(DropOrder, EnvironmentKey)>> =
         of_namespaces.map(|keys| keys.into_iter().collect()).collect();
     let of_the_largest = std::iter::from_fn(|| {
         let largest = of_namespaces.iter_mut().max_by_key(|keys| keys.len())?;

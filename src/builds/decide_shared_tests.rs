@@ -2,6 +2,18 @@
 
 use super::*;
 
+/// The plan while some content is unread, where nothing is built.
+fn decide_beside(wanted: &NeededEnvironments, known: &EnvironmentStatuses, unread: &Unread, now: i64) -> BuildPlan {
+    let facts = BuildFacts {
+        wanted,
+        known,
+        builds: &BTreeMap::new(),
+        unpulled: &BTreeMap::new(),
+        now,
+    };
+    facts.decide(&StartOrder::default(), unread)
+}
+
 /// So many keys of environments that these namespaces need.
 fn many(namespaces: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{namespaces}/{number:04}")).collect()
@@ -32,7 +44,7 @@ fn an_environment_that_a_greedy_namespace_needs_too_has_the_turn_of_the_modest_o
             &[("greedy/0001", "greedy")],
         ),
     ] {
-        let builds = running.iter().map(|key| ((*key).to_owned(), Build::Running)).collect();
+        let builds = running.iter().map(|key| ((*key).into(), Build::Running)).collect();
         let none = EnvironmentStatuses::default();
         let plan = decide(&all, &none, &builds, &BTreeMap::new(), NOW);
         let starts: Vec<(&str, &str)> = plan
@@ -49,33 +61,35 @@ fn an_environment_that_a_greedy_namespace_needs_too_has_the_turn_of_the_modest_o
 fn namespaces_that_need_all_together_have_no_more_than_their_shares() {
     let names = many("a+b", 99);
     let keys: Vec<&str> = names.iter().map(String::as_str).chain(["c/1", "d/1"]).collect();
-    let builds = [&names[0], &names[1]].map(|key| (key.clone(), Build::Running)).into();
+    let builds = [&names[0], &names[1]]
+        .map(|key| (key.as_str().into(), Build::Running))
+        .into();
     let none = EnvironmentStatuses::default();
     let plan = decide(&wanted(&keys), &none, &builds, &BTreeMap::new(), NOW);
-    assert_eq!(plan.start, ["c/1", "d/1"]);
+    assert_eq!(started(&plan), ["c/1", "d/1"]);
 }
 
 #[test]
 fn the_status_of_a_shared_environment_is_not_dropped_with_those_of_a_greedy_namespace() {
     let names = many("greedy", MAX_STATUSES);
     let keys: Vec<&str> = names.iter().map(String::as_str).chain(["modest+greedy/1"]).collect();
-    let ready = names.iter().map(|key| (key.clone(), status(State::Ready, 100)));
+    let ready = names.iter().map(|key| (key.as_str().into(), status(State::Ready, 100)));
     let known = EnvironmentStatuses(ready.collect());
     let plan = decide(&wanted(&keys), &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
     assert_eq!(plan.statuses.0.len(), MAX_STATUSES);
-    assert!(plan.statuses.get("modest+greedy/1").is_some());
-    assert_eq!(plan.start, ["modest+greedy/1"]);
+    assert!(plan.statuses.get(&"modest+greedy/1".into()).is_some());
+    assert_eq!(started(&plan), ["modest+greedy/1"]);
 }
 
 #[test]
 fn an_environment_waits_only_while_none_of_its_skills_can_be_read() {
     let all = wanted(&["a+b/1"]);
-    let askers: Vec<&Asker> = all["a+b/1"].sources().collect();
+    let askers: Vec<&Asker> = all[&"a+b/1".into()].sources().collect();
     let mut unread = Unread::default();
     let starts = |unread: &Unread| {
-        let (none, order) = (EnvironmentStatuses::default(), StartOrder::default());
-        let plan = super::super::decide(&all, &none, &BTreeMap::new(), &BTreeMap::new(), &order, unread, NOW);
-        plan.start.len()
+        decide_beside(&all, &EnvironmentStatuses::default(), unread, NOW)
+            .start
+            .len()
     };
     unread.failed(askers[0], NOW);
     assert_eq!(starts(&unread), 1);
@@ -89,16 +103,13 @@ fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
     let mut all = wanted(&["a1", "a2", "a3", "a4", "z"]);
     for (key, asked) in &mut all {
         for asker in asked.askers.values_mut().flatten() {
-            asker.skill.name.clone_from(key);
+            asker.skill.name = key.to_string();
         }
     }
     let (mut known, mut unread) = (EnvironmentStatuses::default(), Unread::default());
-    let order = StartOrder::default();
-    let reconcile = |known: &EnvironmentStatuses, unread: &Unread, now| {
-        super::super::decide(&all, known, &BTreeMap::new(), &BTreeMap::new(), &order, unread, now)
-    };
+    let reconcile = |known: &EnvironmentStatuses, unread: &Unread, now| decide_beside(&all, known, unread, now);
     let plan = reconcile(&known, &unread, NOW);
-    assert_eq!(plan.start, ["a1", "a2", "a3", "a4"]);
+    assert_eq!(started(&plan), ["a1", "a2", "a3", "a4"]);
     known = plan.statuses;
     for key in &plan.start {
         let why = Refusal::Unread(format!("the build waits for the content of {key}"));
@@ -108,11 +119,11 @@ fn skills_whose_content_cannot_be_read_leave_their_turns_to_others() {
         }
     }
     let plan = reconcile(&known, &unread, NOW + 1);
-    assert_eq!(plan.start, ["z"]);
-    let kept = plan.statuses.get("a1").unwrap();
+    assert_eq!(started(&plan), ["z"]);
+    let kept = plan.statuses.get(&"a1".into()).unwrap();
     assert_eq!(
         (kept.state, kept.message.as_str()),
         (State::Resolving, "the build waits for the content of a1")
     );
-    assert_eq!(reconcile(&known, &unread, NOW + 2).start, ["a1", "a2", "a3", "a4"]);
+    assert_eq!(started(&reconcile(&known, &unread, NOW + 2)), ["a1", "a2", "a3", "a4"]);
 }

@@ -1,5 +1,6 @@
 //! Tests of what is built next.
 
+use knack_hub_api::RuntimeName;
 use knack_packages::environment::EnvironmentImage;
 use knack_skill::model::SkillRef;
 
@@ -28,10 +29,10 @@ fn askers(key: &str) -> BTreeMap<String, Vec<Asker>> {
     namespaces.split('+').map(of_one).collect()
 }
 
-fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
+fn wanted(keys: &[&str]) -> NeededEnvironments {
     let one = |key: &str| NeededEnvironment {
         asked: EnvironmentRequest {
-            key: key.to_owned(),
+            key: key.into(),
             base: "b@sha256:0".to_owned(),
             constraints: Vec::new(),
             exclude_newer: None,
@@ -41,9 +42,9 @@ fn wanted(keys: &[&str]) -> BTreeMap<String, NeededEnvironment> {
         digest: "d".to_owned(),
         is_listed: true,
         is_earlier: key.starts_with("earlier"),
-        runtimes: vec![("n".to_owned(), "r".to_owned())],
+        runtimes: vec![RuntimeName::new("n", "r")],
     };
-    keys.iter().map(|key| ((*key).to_owned(), one(key))).collect()
+    keys.iter().map(|key| ((*key).into(), one(key))).collect()
 }
 
 fn status(state: State, age: i64) -> EnvironmentStatus {
@@ -62,14 +63,25 @@ fn status(state: State, age: i64) -> EnvironmentStatus {
 
 /// The plan where no namespace had a build before.
 fn decide(
-    wanted: &BTreeMap<String, NeededEnvironment>,
+    wanted: &NeededEnvironments,
     known: &EnvironmentStatuses,
-    builds: &BTreeMap<String, Build>,
+    builds: &BTreeMap<EnvironmentKey, Build>,
     unpulled: &BTreeMap<String, i64>,
     now: i64,
 ) -> BuildPlan {
-    let (order, unread) = (StartOrder::default(), Unread::default());
-    super::decide(wanted, known, builds, unpulled, &order, &unread, now)
+    let facts = BuildFacts {
+        wanted,
+        known,
+        builds,
+        unpulled,
+        now,
+    };
+    facts.decide(&StartOrder::default(), &Unread::default())
+}
+
+/// The keys of builds that are started.
+fn started(plan: &BuildPlan) -> Vec<&str> {
+    plan.start.iter().map(EnvironmentKey::as_str).collect()
 }
 
 fn ended(state: State) -> Build {
@@ -206,14 +218,14 @@ fn an_environment_goes_from_asked_for_to_built() {
         ),
         ("was never wanted", false, None, Some(Build::Running), false, None),
     ] {
-        let known = EnvironmentStatuses(before.into_iter().map(|status| ("k".to_owned(), status)).collect());
+        let known = EnvironmentStatuses(before.into_iter().map(|status| ("k".into(), status)).collect());
         let is_ended = matches!(build, Some(Build::Ended(_)));
-        let builds = build.into_iter().map(|build| ("k".to_owned(), build)).collect();
+        let builds = build.into_iter().map(|build| ("k".into(), build)).collect();
         let keys: &[&str] = if is_wanted { &["k"] } else { &[] };
         let plan = decide(&wanted(keys), &known, &builds, &BTreeMap::new(), NOW);
         assert_eq!(!plan.start.is_empty(), starts, "{what}");
         assert_eq!(!plan.remove.is_empty(), is_ended, "{what}");
-        let status = plan.statuses.get("k");
+        let status = plan.statuses.get(&"k".into());
         let actual = status.map(|status| (status.state, status.message.as_str()));
         assert_eq!(actual, after, "{what}");
         let is_ready = status.is_some_and(|status| status.environment.is_some());
@@ -238,12 +250,16 @@ fn what_earlier_revisions_have_stays_and_nothing_is_made_for_them() {
         ),
         ("it came", Some(status(Building, 9)), Some(ended(Ready)), Some(Ready)),
     ] {
-        let key = || "earlier".to_owned();
+        let key = || EnvironmentKey::from("earlier");
         let known = EnvironmentStatuses(before.into_iter().map(|status| (key(), status)).collect());
         let builds = build.into_iter().map(|build| (key(), build)).collect();
         let plan = decide(&wanted(&["earlier"]), &known, &builds, &BTreeMap::new(), NOW);
-        assert_eq!(plan.start, [""; 0], "{what}");
-        assert_eq!(plan.statuses.get("earlier").map(|status| status.state), after, "{what}");
+        assert_eq!(plan.start, [], "{what}");
+        assert_eq!(
+            plan.statuses.get(&"earlier".into()).map(|status| status.state),
+            after,
+            "{what}"
+        );
     }
 }
 
@@ -260,7 +276,7 @@ fn what_is_written_settles() {
 fn few_are_built_at_once_and_few_are_known() {
     let names: Vec<String> = (0..MAX_STATUSES + 10).map(|number| format!("k{number:04}")).collect();
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
-    let builds = BTreeMap::from([("k0000".to_owned(), Build::Running)]);
+    let builds = BTreeMap::from([("k0000".into(), Build::Running)]);
     let plan = decide(
         &wanted(&keys),
         &EnvironmentStatuses::default(),
@@ -287,7 +303,7 @@ fn a_namespace_that_asks_for_hundreds_keeps_no_other_one_waiting() {
         .map(String::as_str)
         .chain(["modest/1", "modest/2", "other/1"])
         .collect();
-    let builds = |keys: &[&str]| keys.iter().map(|key| ((*key).to_owned(), Build::Running)).collect();
+    let builds = |keys: &[&str]| keys.iter().map(|key| ((*key).into(), Build::Running)).collect();
     for (running, expected) in [
         (&[][..], &["greedy/000", "greedy/001", "modest/1", "other/1"][..]),
         (&["greedy/000"], &["greedy/001", "modest/1", "other/1"]),
@@ -301,7 +317,7 @@ fn a_namespace_that_asks_for_hundreds_keeps_no_other_one_waiting() {
             &BTreeMap::new(),
             NOW,
         );
-        assert_eq!(plan.start, expected, "{running:?}");
+        assert_eq!(started(&plan), expected, "{running:?}");
     }
 }
 
@@ -317,22 +333,22 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
     let keys: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = wanted(&keys);
     let (mut known, mut start_order) = (EnvironmentStatuses::default(), StartOrder::default());
-    let mut running: VecDeque<String> = VecDeque::new();
-    let mut started: Vec<String> = Vec::new();
+    let mut running: VecDeque<EnvironmentKey> = VecDeque::new();
+    let mut started: Vec<EnvironmentKey> = Vec::new();
     // At each reconcile the build that runs longest ends.
     for reconcile in 0..12 {
         let over = (running.len() == BUILDS_AT_ONCE).then(|| running.pop_front()).flatten();
-        let mut builds: BTreeMap<String, Build> = running.iter().map(|key| (key.clone(), Build::Running)).collect();
+        let mut builds: BTreeMap<EnvironmentKey, Build> =
+            running.iter().map(|key| (key.clone(), Build::Running)).collect();
         builds.extend(over.map(|key| (key, ended(State::Ready))));
-        let plan = super::decide(
-            &all,
-            &known,
-            &builds,
-            &BTreeMap::new(),
-            &start_order,
-            &Unread::default(),
-            NOW + reconcile,
-        );
+        let facts = BuildFacts {
+            wanted: &all,
+            known: &known,
+            builds: &builds,
+            unpulled: &BTreeMap::new(),
+            now: NOW + reconcile,
+        };
+        let plan = facts.decide(&start_order, &Unread::default());
         for key in &plan.start {
             start_order.take(&plan.turns[key]);
         }
@@ -340,7 +356,10 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
         started.extend(plan.start);
         known = plan.statuses;
     }
-    let namespaces: Vec<&str> = started.iter().filter_map(|key| key.split('/').next()).collect();
+    let namespaces: Vec<&str> = started
+        .iter()
+        .filter_map(|key| key.as_str().split('/').next())
+        .collect();
     assert_eq!(namespaces[..6], ["a", "b", "c", "d", "team-x", "team-y"]);
     assert_eq!(namespaces[6..14], ["a", "b", "c", "d", "a", "b", "c", "d"], "in turns");
 }
@@ -348,21 +367,21 @@ fn several_namespaces_that_ask_for_hundreds_keep_no_other_one_waiting() {
 #[test]
 fn who_asked_first_has_the_first_turn() {
     let all = wanted(&["a/1", "b/1", "c/1", "d/1", "e/1", "f/1"]);
-    let waits = |key: &str, age| (key.to_owned(), status(State::Resolving, age));
+    let waits = |key: &str, age| (key.into(), status(State::Resolving, age));
     let known = EnvironmentStatuses([waits("f/1", 9), waits("e/1", 8), waits("d/1", 7), waits("c/1", 6)].into());
     let plan = decide(&all, &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
-    assert_eq!(plan.start, ["c/1", "d/1", "e/1", "f/1"]);
+    assert_eq!(started(&plan), ["c/1", "d/1", "e/1", "f/1"]);
 }
 
 #[test]
-fn turns_are_bounded() {
+fn the_order_of_starts_is_bounded() {
     let mut start_order = StartOrder::default();
-    for number in 0..2 * MAX_TURNS {
+    for number in 0..2 * MAX_NAMESPACES {
         start_order.take(&format!("n{number}"));
     }
-    assert_eq!(start_order.0.len(), MAX_TURNS);
+    assert_eq!(start_order.0.len(), MAX_NAMESPACES);
     start_order.take("n1999");
-    assert_eq!((start_order.0.len(), start_order.place("n0")), (MAX_TURNS, None));
+    assert_eq!((start_order.0.len(), start_order.place("n0")), (MAX_NAMESPACES, None));
 }
 
 #[test]
@@ -417,13 +436,13 @@ fn a_namespace_that_asks_for_thousands_takes_no_other_one_its_status() {
     let known = EnvironmentStatuses(
         others
             .iter()
-            .map(|key| ((*key).to_owned(), status(State::Ready, 100)))
+            .map(|key| ((*key).into(), status(State::Ready, 100)))
             .collect(),
     );
     let plan = decide(&wanted(&keys), &known, &BTreeMap::new(), &BTreeMap::new(), NOW);
     assert_eq!(plan.statuses.0.len(), MAX_STATUSES);
     for key in others {
-        assert!(plan.statuses.get(key).is_some(), "{key}");
+        assert!(plan.statuses.get(&key.into()).is_some(), "{key}");
     }
 }
 
@@ -459,28 +478,28 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
             false,
         ),
     ] {
-        let known = EnvironmentStatuses([(key.to_owned(), before.clone())].into());
+        let known = EnvironmentStatuses([(key.into(), before.clone())].into());
         let plan = decide(&wanted(&[key]), &known, &BTreeMap::new(), &unpulled, NOW);
         assert_eq!(!plan.start.is_empty(), starts, "{what}");
         assert_eq!(
-            plan.statuses.get(key),
+            plan.statuses.get(&key.into()),
             Some(&used(before.clone(), NOW)),
             "{what}: it serves meanwhile"
         );
     }
     // A build that fails takes nothing away, and is not repeated at once.
-    let known = EnvironmentStatuses([("k".to_owned(), ready)].into());
-    let over = BTreeMap::from([("k".to_owned(), ended(NoWheel))]);
+    let known = EnvironmentStatuses([("k".into(), ready)].into());
+    let over = BTreeMap::from([("k".into(), ended(NoWheel))]);
     let after = decide(&wanted(&["k"]), &known, &over, &failed(9), NOW).statuses;
     assert_eq!(
-        after.get("k").map(|status| (status.state, status.since)),
+        after.get(&"k".into()).map(|status| (status.state, status.since)),
         Some((Ready, NOW))
     );
     assert_eq!(
         decide(&wanted(&["k"]), &after, &BTreeMap::new(), &failed(-9), NOW + 9).start,
-        [""; 0]
+        []
     );
-    let made = BTreeMap::from([("k".to_owned(), ended(Ready))]);
+    let made = BTreeMap::from([("k".into(), ended(Ready))]);
     let after = decide(&wanted(&["k"]), &known, &made, &failed(9), NOW).statuses;
     let again = decide(
         &wanted(&["k"]),
@@ -489,7 +508,7 @@ fn what_a_registry_has_deleted_is_made_again_and_not_without_end() {
         &failed(9),
         NOW + REMAKE_SECONDS,
     );
-    assert_eq!(again.start, [""; 0], "the failure was before the build");
+    assert_eq!(again.start, [], "the failure was before the build");
 }
 
 #[test]
@@ -499,8 +518,12 @@ fn beyond_the_bound_what_serves_stays_and_builds_come_to_an_end() {
     let all = wanted(&keys);
     // All but three of the places are taken.
     let ready = names[9..].iter().take(MAX_STATUSES - 3);
-    let mut known = EnvironmentStatuses(ready.map(|key| (key.clone(), status(State::Ready, 100))).collect());
-    let mut running: Vec<String> = Vec::new();
+    let mut known = EnvironmentStatuses(
+        ready
+            .map(|key| (key.as_str().into(), status(State::Ready, 100)))
+            .collect(),
+    );
+    let mut running: Vec<EnvironmentKey> = Vec::new();
     let mut started = 0;
     for step in 0..20 {
         // A build takes two reconciles.
@@ -533,19 +556,11 @@ fn on_an_image_that_is_not_listed_nothing_is_built_and_nothing_built_before_is_r
     let mut all = wanted(&["new", "built", "failed"]);
     let known = EnvironmentStatuses(
         [("built", State::Ready), ("failed", State::Failed)]
-            .map(|(key, state)| (key.to_owned(), status(state, 9)))
+            .map(|(key, state)| (key.into(), status(state, 9)))
             .into(),
     );
-    let reconcile = |all: &BTreeMap<String, NeededEnvironment>, known: &EnvironmentStatuses, now| {
-        super::decide(
-            all,
-            known,
-            &BTreeMap::new(),
-            &BTreeMap::new(),
-            &StartOrder::default(),
-            &Unread::default(),
-            now,
-        )
+    let reconcile = |all: &NeededEnvironments, known: &EnvironmentStatuses, now| {
+        decide(all, known, &BTreeMap::new(), &BTreeMap::new(), now)
     };
     for one in all.values_mut() {
         one.is_listed = false;

@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use knack_packages::Request;
+use knack_packages::{EnvironmentKey, Request};
 use knack_vocabulary::{LABEL_ENVIRONMENT, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY, ROLE_BUILDER};
 
 use super::image::{Reference, repository_mark};
@@ -99,22 +99,22 @@ impl BuilderSettings {
 }
 
 /// The name of a key's Job, and of the ConfigMap with its request.
-pub(super) fn name(key: &str) -> String {
+pub(super) fn name(key: &EnvironmentKey) -> String {
     format!("knack-build-{key}")
 }
 
-fn labels(key: &str) -> BTreeMap<String, String> {
+fn labels(key: &EnvironmentKey) -> BTreeMap<String, String> {
     [
         (LABEL_MANAGED_BY, MANAGED_BY),
         (LABEL_ROLE, ROLE_BUILDER),
-        (LABEL_ENVIRONMENT, key),
+        (LABEL_ENVIRONMENT, key.as_str()),
     ]
     .map(|(label, value)| (label.to_owned(), value.to_owned()))
     .into()
 }
 
 /// The ConfigMap with the request and the authorities, owned by its Job.
-pub(super) fn request(settings: &BuilderSettings, key: &str, job_uid: &str, request: Vec<u8>) -> ConfigMap {
+pub(super) fn request(settings: &BuilderSettings, key: &EnvironmentKey, job_uid: &str, request: Vec<u8>) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta {
             name: Some(name(key)),
@@ -140,7 +140,7 @@ pub(super) fn request(settings: &BuilderSettings, key: &str, job_uid: &str, requ
 }
 
 /// The Job that builds a key. The same input gives the same Job.
-pub(super) fn job(settings: &BuilderSettings, key: &str) -> Job {
+pub(super) fn job(settings: &BuilderSettings, key: &EnvironmentKey) -> Job {
     Job {
         metadata: ObjectMeta {
             name: Some(name(key)),
@@ -167,7 +167,7 @@ pub(super) fn job(settings: &BuilderSettings, key: &str) -> Job {
     }
 }
 
-fn pod(settings: &BuilderSettings, key: &str) -> PodSpec {
+fn pod(settings: &BuilderSettings, key: &EnvironmentKey) -> PodSpec {
     let pull_secrets = settings.image_pull_secrets.iter();
     let pull_secrets: Vec<_> = pull_secrets
         .map(|name| LocalObjectReference { name: name.clone() })
@@ -196,7 +196,7 @@ fn pod(settings: &BuilderSettings, key: &str) -> PodSpec {
     }
 }
 
-fn container(settings: &BuilderSettings, key: &str) -> Container {
+fn container(settings: &BuilderSettings, key: &EnvironmentKey) -> Container {
     Container {
         name: ROLE_BUILDER.to_owned(),
         image: Some(settings.image.clone()),
@@ -228,7 +228,7 @@ fn container(settings: &BuilderSettings, key: &str) -> Container {
 }
 
 /// The command line of `knack packages build`.
-fn args(settings: &BuilderSettings, key: &str) -> Vec<String> {
+fn args(settings: &BuilderSettings, key: &EnvironmentKey) -> Vec<String> {
     let mut args = vec![
         "packages".to_owned(),
         "build".to_owned(),
@@ -310,7 +310,7 @@ fn secrets(settings: &BuilderSettings) -> impl Iterator<Item = (&'static str, &S
         .filter_map(|(volume, secret, path)| Some((volume, secret.as_ref()?, path)))
 }
 
-fn volumes(settings: &BuilderSettings, key: &str) -> Vec<Volume> {
+fn volumes(settings: &BuilderSettings, key: &EnvironmentKey) -> Vec<Volume> {
     let empty = |name: &str, size: &str| Volume {
         name: name.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource {
@@ -379,8 +379,8 @@ mod tests {
     /// The tests of the chart ask an API server with this golden: namespace, quota and policies are written for it.
     #[test]
     fn a_builder_has_no_token_and_no_more_than_it_needs() {
-        let key = "0123456789abcdef0123456789abcdef";
-        let yaml = serde_saphyr::to_string(&job(&settings(), key)).unwrap();
+        let key = "0123456789abcdef0123456789abcdef".into();
+        let yaml = serde_saphyr::to_string(&job(&settings(), &key)).unwrap();
         insta::with_settings!({snapshot_path => "golden", prepend_module_to_snapshot => false, omit_expression => true}, {
             insta::assert_snapshot!("builder_job", yaml);
         });
@@ -397,7 +397,7 @@ mod tests {
             plain_http: true,
             ..settings()
         };
-        let pod = job(&bare, "k").spec.unwrap().template.spec.unwrap();
+        let pod = job(&bare, &"k".into()).spec.unwrap().template.spec.unwrap();
         let names: Vec<String> = pod.volumes.unwrap().into_iter().map(|volume| volume.name).collect();
         assert_eq!(names, ["store", "work", "request"]);
         let container = &pod.containers[0];
@@ -405,7 +405,7 @@ mod tests {
         let env: Vec<&str> = container.env.iter().flatten().map(|env| env.name.as_str()).collect();
         assert_eq!(env, ["HOME", "TMPDIR"]);
         assert_eq!(container.args.as_ref().unwrap().last().unwrap(), "--plain-http");
-        assert_eq!(request(&bare, "k", "u", Vec::new()).data, None);
+        assert_eq!(request(&bare, &"k".into(), "u", Vec::new()).data, None);
     }
 
     #[test]
@@ -414,9 +414,9 @@ mod tests {
             authorities: Some("pem".to_owned()),
             ..settings()
         };
-        let asked = request(&with, "k", "u", Vec::new());
+        let asked = request(&with, &"k".into(), "u", Vec::new());
         assert_eq!(asked.data, Some([("ca.crt".to_owned(), "pem".to_owned())].into()));
-        let pod = job(&with, "k").spec.unwrap().template.spec.unwrap();
+        let pod = job(&with, &"k".into()).spec.unwrap().template.spec.unwrap();
         let args = pod.containers[0].args.clone().unwrap();
         assert!(args.contains(&"--ca-file=/request/ca.crt".to_owned()), "{args:?}");
     }

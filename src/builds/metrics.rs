@@ -137,7 +137,7 @@ mod tests {
             since: 0,
             used: 0,
         };
-        metrics.know(&EnvironmentStatuses([("k".to_owned(), status)].into()));
+        metrics.know(&EnvironmentStatuses([("k".into(), status)].into()));
         metrics.built(State::NoWheel, Some(3.0));
         metrics.built(State::Ready, None);
         assert!(metrics.ready().is_ok());

@@ -10,6 +10,7 @@
 //! This process reads no Secret: a Job names the credentials of index and registry, and the kubelet mounts them.
 
 mod admitted;
+mod admitted_image;
 mod build;
 mod builders;
 mod credentials;

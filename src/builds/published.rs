@@ -7,14 +7,17 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role};
-use knack_vocabulary::{CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
+use knack_packages::EnvironmentStatuses;
+use knack_vocabulary::{
+    CONFIG_MAP_PACKAGES, FIELD_MANAGER_PACKAGES, GROUP, RESOURCE_ENVIRONMENTS, ROLE_ENVIRONMENTS, VERB_USE,
+};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::admitted::rules;
+use super::admitted_image::AdmittedImages;
 use crate::api_call::{CallError, call};
 use crate::environments::{PACKAGES_WAIT, follow_one};
 use crate::tasks::Tasks;
@@ -24,6 +27,52 @@ pub(super) type Lines = BTreeMap<String, String>;
 
 /// The rules of the Role.
 pub(super) type Rules = Vec<PolicyRule>;
+
+/// What the ConfigMap says: a line for each status, and one for each image that the hub may run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct PublishedStatuses {
+    /// The statuses of environments.
+    pub(super) statuses: EnvironmentStatuses,
+    /// The images that the hub may run.
+    pub(super) admitted: AdmittedImages,
+}
+
+impl PublishedStatuses {
+    /// Reads what an earlier process wrote; lines that cannot be read are skipped.
+    pub(super) fn read(lines: Option<&Lines>) -> Self {
+        let images = lines.into_iter().flatten();
+        let images = images.filter_map(|(line, value)| Some((line.parse().ok()?, value.parse().ok()?)));
+        Self {
+            statuses: EnvironmentStatuses::read(lines.into_iter().flatten()),
+            admitted: images.collect(),
+        }
+    }
+
+    fn lines(&self) -> Lines {
+        let images = self.admitted.iter();
+        let mut lines = self.statuses.lines();
+        lines.extend(images.map(|(image, admission)| (image.to_string(), admission.to_string())));
+        lines
+    }
+}
+
+/// The rules of the Role: the hub may `use` these images. A rule without names would be one for all of them, so without an
+/// image there is none.
+pub(super) fn rules(images: &AdmittedImages) -> Rules {
+    let mut names: Vec<String> = images.keys().map(ToString::to_string).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    // In the order of the ConfigMap's lines, which is not that of namespaces and names.
+    names.sort();
+    vec![PolicyRule {
+        api_groups: Some(vec![GROUP.to_owned()]),
+        resources: Some(vec![RESOURCE_ENVIRONMENTS.to_owned()]),
+        resource_names: Some(names),
+        verbs: vec![VERB_USE.to_owned()],
+        ..PolicyRule::default()
+    }]
+}
 
 /// What stands of an object. The inner `None`: there is no such object; the outer one: it was not listed yet.
 pub(super) type Known<T> = Option<Arc<Option<T>>>;
@@ -129,9 +178,9 @@ impl Published {
         self.role.standing.get()
     }
 
-    /// Lets the hub run what the lines name, unless the Role is so already.
-    pub(super) async fn admit(&self, lines: &Lines) -> Result<(), CallError> {
-        let rules = rules(lines);
+    /// Lets the hub run these images, unless the Role is so already.
+    pub(super) async fn admit(&self, images: &AdmittedImages) -> Result<(), CallError> {
+        let rules = rules(images);
         if is_standing(&self.role.standing, &rules) {
             return Ok(());
         }
@@ -145,9 +194,10 @@ impl Published {
         Ok(())
     }
 
-    /// Writes the lines for controller and hub, unless they are already written.
-    pub(super) async fn write_statuses(&self, lines: &Lines) -> Result<(), CallError> {
-        if is_standing(&self.statuses.standing, lines) {
+    /// Writes the statuses for controller and hub, unless they are already written.
+    pub(super) async fn write_statuses(&self, statuses: &PublishedStatuses) -> Result<(), CallError> {
+        let lines = statuses.lines();
+        if is_standing(&self.statuses.standing, &lines) {
             return Ok(());
         }
         let object = json!({
@@ -203,6 +253,36 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lines_of_the_config_map_are_read_as_they_are_written() {
+        let key = "0123456789abcdef0123456789abcdef";
+        let lines = Lines::from(
+            [
+                (key, r#"{"state":"NoWheel","message":"m","since":1,"used":2}"#),
+                ("a-b_main_0", "mark"),
+                ("a_main_0", "mark 17"),
+            ]
+            .map(|(line, value)| (line.to_owned(), value.to_owned())),
+        );
+        let read = PublishedStatuses::read(Some(&lines));
+        assert_eq!((read.statuses.0.len(), read.admitted.len()), (1, 2));
+        assert_eq!(read.lines(), lines);
+        let mut with_others = lines.clone();
+        with_others.extend([("n_x".to_owned(), "{}".to_owned()), ("0123".to_owned(), String::new())]);
+        assert_eq!(PublishedStatuses::read(Some(&with_others)), read);
+        assert_eq!(PublishedStatuses::read(None), PublishedStatuses::default());
+    }
+
+    #[test]
+    fn the_role_names_every_image_in_the_order_of_their_lines_and_never_all_of_them() {
+        let image = |name: &str| (name.parse().unwrap(), "".parse().unwrap());
+        assert_eq!(rules(&AdmittedImages::new()), []);
+        let names = ["a-b_main_x", "a_main_x", "b_main_x"];
+        let rules = rules(&names.map(image).into());
+        assert_eq!(rules.len(), 1);
+        assert_eq!(rules[0].resource_names, Some(names.map(str::to_owned).to_vec()));
+    }
 
     #[test]
     fn what_others_change_wakes_and_what_was_written_here_does_not() {

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use knack_packages::EnvironmentKey;
+
 /// A request is made once more this often while a builder has not begun: it begins within seconds, and where no node has room the
 /// calls are few.
 const AGAIN: Duration = Duration::from_secs(10);
@@ -20,13 +22,17 @@ impl Requests {
     }
 
     /// The keys whose requests are made now, with the uid of the Job; `waiting` has all Jobs whose builders have not begun.
-    pub(super) fn due<'a>(&mut self, waiting: &'a BTreeMap<String, String>, now: Instant) -> Vec<(&'a str, &'a str)> {
+    pub(super) fn due<'a>(
+        &mut self,
+        waiting: &'a BTreeMap<EnvironmentKey, String>,
+        now: Instant,
+    ) -> Vec<(&'a EnvironmentKey, &'a str)> {
         self.0.retain(|uid, _| waiting.values().any(|waits| waits == uid));
         let due = waiting.iter().filter(|(_, uid)| {
             let made = self.0.get(*uid);
             made.is_none_or(|made| now.duration_since(*made) >= AGAIN)
         });
-        let due: Vec<(&str, &str)> = due.map(|(key, uid)| (key.as_str(), uid.as_str())).collect();
+        let due: Vec<(&EnvironmentKey, &str)> = due.map(|(key, uid)| (key, uid.as_str())).collect();
         for (_, uid) in &due {
             self.made(uid, now);
         }
@@ -40,9 +46,9 @@ mod tests {
 
     #[test]
     fn a_job_gets_its_request_and_is_asked_about_seldom() {
-        let waiting = |jobs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        let waiting = |jobs: &[(&str, &str)]| -> BTreeMap<EnvironmentKey, String> {
             let jobs = jobs.iter();
-            jobs.map(|(key, uid)| ((*key).to_owned(), (*uid).to_owned())).collect()
+            jobs.map(|(key, uid)| ((*key).into(), (*uid).to_owned())).collect()
         };
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
@@ -61,7 +67,10 @@ mod tests {
             ("another Job of its name", 10, &[("a", "3")], &[("a", "3")]),
             ("all have begun", 99, &[], &[]),
         ] {
-            assert_eq!(requests.due(&waiting(jobs), at(seconds)), expected, "{what}");
+            let waiting = waiting(jobs);
+            let due = requests.due(&waiting, at(seconds));
+            let due: Vec<(&str, &str)> = due.into_iter().map(|(key, uid)| (key.as_str(), uid)).collect();
+            assert_eq!(due, expected, "{what}");
         }
         assert!(requests.0.is_empty(), "nothing is kept of Jobs that have begun");
     }

@@ -8,23 +8,23 @@ use knack_api::{Skill, SkillRuntime};
 use knack_hub_api::RuntimeName;
 use knack_memory::MemoryBudget;
 use knack_packages::environment::Input;
-use knack_packages::{EnvironmentStatuses, State, given, stated};
+use knack_packages::{EnvironmentKey, EnvironmentStatuses, State, given, stated};
 use knack_serving::probes;
 use knack_vocabulary::{FIELD_MANAGER_PACKAGES, ROLE_ENVIRONMENTS};
 use kube::{Client, Resource as _, ResourceExt as _};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::admitted::{admitted, held_back};
+use super::admitted::{Admitted, RefusedRole, held_back};
 use super::builders::{Builders, Builds, refusal};
-use super::decide::{Build, BuildPlan, OTHERS_FIRST, Refusal, StartOrder, decide, not_started};
+use super::decide::{Build, BuildFacts, BuildPlan, OTHERS_FIRST, Refusal, StartOrder, not_started};
 use super::job::BuilderSettings;
 use super::metrics::BuildMetrics;
 use super::outcome::Outcome;
-use super::published::{Lines, Published};
+use super::published::{Published, PublishedStatuses};
 use super::requests::Requests;
 use super::unread::Unread;
-use super::wanted::{Asker, NeededEnvironment, wanted};
+use super::wanted::{Asker, NeededEnvironment, NeededEnvironments, wanted};
 use crate::api_call::CallError;
 use crate::events::Events;
 use crate::hub::artifacts::Artifacts;
@@ -124,29 +124,11 @@ pub async fn serve(
     Ok(())
 }
 
-/// The statuses that were written last.
-#[derive(Clone)]
-struct WrittenStatuses {
-    statuses: EnvironmentStatuses,
-    /// The lines of the ConfigMap, with the names of the images that the hub may run.
-    lines: Lines,
-}
-
-impl WrittenStatuses {
-    /// The statuses that an earlier process wrote.
-    fn read(found: Option<&Lines>) -> Self {
-        Self {
-            statuses: EnvironmentStatuses::read(found.into_iter().flatten()),
-            lines: found.cloned().unwrap_or_default(),
-        }
-    }
-}
-
 /// State that is kept from one reconcile to the next.
 #[derive(Default)]
 struct BuildState {
-    /// `None`: nothing was read yet.
-    written: Option<WrittenStatuses>,
+    /// What was written last. `None`: nothing was read yet.
+    written: Option<PublishedStatuses>,
     requests: Requests,
     start_order: StartOrder,
     unread: Unread,
@@ -206,32 +188,30 @@ impl Server {
         let before = past
             .written
             .take()
-            .unwrap_or_else(|| WrittenStatuses::read(found.as_ref().as_ref()));
+            .unwrap_or_else(|| PublishedStatuses::read(found.as_ref().as_ref()));
         let before = past.written.insert(before).clone();
         let builds = self.builders.found().await?;
         let wanted = self.wanted();
         let now = k8s_openapi::jiff::Timestamp::now().as_second();
         past.unread.keep(&wanted);
         self.complete(&builds.waiting, &wanted, past, now).await;
-        let unpulled = self.unpulled();
-        let plan = decide(
-            &wanted,
-            &before.statuses,
-            &builds.by_key,
-            &unpulled,
-            &past.start_order,
-            &past.unread,
+        let facts = BuildFacts {
+            wanted: &wanted,
+            known: &before.statuses,
+            builds: &builds.by_key,
+            unpulled: &self.unpulled(),
             now,
-        );
+        };
+        let plan = facts.decide(&past.start_order, &past.unread);
         // First what has happened: nothing that is refused to a new build may keep it from being known. The statuses go before the
         // Jobs, whose outcomes would be lost, and these before new ones, which share their quota.
         let happened = plan.before_starts(&before.statuses);
-        let (mut written, mut refused) = self.status(&before, happened, &wanted, now).await?;
+        let (mut written, mut refused) = self.status(&facts, &before, happened).await?;
         past.written = Some(written.clone());
         self.remove(&plan, &builds, &written.statuses).await;
         if !plan.start.is_empty() {
-            let statuses = self.start_all(&plan, &before.statuses, &wanted, past, now).await;
-            (written, refused) = self.status(&written, statuses, &wanted, now).await?;
+            let statuses = self.start_all(&facts, &plan, past).await;
+            (written, refused) = self.status(&facts, &written, statuses).await?;
         }
         let is_busy = written.statuses.0.values().any(|status| status.state.is_pending())
             || builds.by_key.values().any(|build| *build == Build::Running);
@@ -243,47 +223,39 @@ impl Server {
     /// `last` did not have. Where the API server refuses the hub's rights, all else is known nevertheless; the error beside it says so.
     async fn status(
         &self,
-        last: &WrittenStatuses,
+        facts: &BuildFacts<'_>,
+        last: &PublishedStatuses,
         statuses: EnvironmentStatuses,
-        wanted: &BTreeMap<String, NeededEnvironment>,
-        now: i64,
-    ) -> Result<(WrittenStatuses, Option<CallError>), CallError> {
+    ) -> Result<(PublishedStatuses, Option<CallError>), CallError> {
         let marks = self.settings.builder.marks();
         let is_taken = |mark: &str| marks.as_ref().is_none_or(|marks| marks.contains(mark));
-        let admitted = admitted(&statuses, wanted, is_taken, &last.lines, now);
-        let mut admitted_lines = admitted.lines;
+        let Admitted { images, left_out } = Admitted::of(facts, &statuses, &last.admitted, is_taken);
         // Before the hub sees them: admission would refuse the pods that it then creates.
-        let refused = match self.published.admit(&admitted_lines).await {
+        let refused = match self.published.admit(&images).await {
             Ok(()) => None,
             // Nothing else would be written either.
             Err(error) if error.answer().is_none() => return Err(error),
             Err(error) => Some(error),
         };
-        let statuses = match refused.as_ref().and_then(CallError::answer) {
-            None => statuses,
-            Some(answer) => {
-                let current_rules = self.published.rules();
-                let current_rules = current_rules.as_deref().and_then(Option::as_deref).unwrap_or_default();
-                let why = format!(
-                    "the packages are installed, but the Role {ROLE_ENVIRONMENTS}, which lets the hub run them, was refused: {}",
-                    answer.message
-                );
-                held_back(
-                    &statuses,
-                    &last.statuses,
-                    wanted,
-                    &mut admitted_lines,
-                    current_rules,
-                    &why,
-                    now,
-                )
-            }
+        let mut next = PublishedStatuses {
+            statuses,
+            admitted: images,
         };
-        let mut lines = statuses.lines();
-        lines.extend(admitted_lines);
-        self.published.write_statuses(&lines).await?;
-        if last.lines != lines {
-            for (namespace, count) in &admitted.left_out {
+        if let Some(answer) = refused.as_ref().and_then(CallError::answer) {
+            let current_rules = self.published.rules();
+            let why = format!(
+                "the packages are installed, but the Role {ROLE_ENVIRONMENTS}, which lets the hub run them, was refused: {}",
+                answer.message
+            );
+            let role = RefusedRole {
+                current_rules: current_rules.as_deref().and_then(Option::as_deref).unwrap_or_default(),
+                why: &why,
+            };
+            next = held_back(facts, &next, &last.statuses, &role);
+        }
+        self.published.write_statuses(&next).await?;
+        if *last != next {
+            for (namespace, count) in &left_out {
                 tracing::warn!(
                     namespace,
                     count,
@@ -291,28 +263,21 @@ impl Server {
                 );
             }
         }
-        self.report(&last.statuses, &statuses, wanted).await;
-        self.metrics.know(&statuses);
-        Ok((WrittenStatuses { statuses, lines }, refused))
+        self.report(&last.statuses, &next.statuses, facts.wanted).await;
+        self.metrics.know(&next.statuses);
+        Ok((next, refused))
     }
 
     /// Starts the builds of a plan. Returns the statuses: of those that could not be started, why.
-    async fn start_all(
-        &self,
-        plan: &BuildPlan,
-        before: &EnvironmentStatuses,
-        wanted: &BTreeMap<String, NeededEnvironment>,
-        past: &mut BuildState,
-        now: i64,
-    ) -> EnvironmentStatuses {
+    async fn start_all(&self, facts: &BuildFacts<'_>, plan: &BuildPlan, past: &mut BuildState) -> EnvironmentStatuses {
         let mut statuses = plan.statuses.clone();
         let mut waits = None;
         for key in &plan.start {
-            let (Some(asked), Some(namespace)) = (wanted.get(key), plan.turns.get(key)) else {
+            let (Some(asked), Some(namespace)) = (facts.wanted.get(key), plan.turns.get(key)) else {
                 continue;
             };
             let started = match &waits {
-                None => self.start(key, asked, past, now).await,
+                None => self.start(key, asked, past, facts.now).await,
                 Some(waits) => Err(Refusal::clone(waits)),
             };
             let Err(refusal) = started else {
@@ -321,22 +286,22 @@ impl Server {
             };
             match &refusal {
                 Refusal::Lasting(outcome) => {
-                    tracing::warn!(key, message = %outcome.message, "a build could not be started");
+                    tracing::warn!(key = key.as_str(), message = %outcome.message, "a build could not be started");
                     self.metrics.built(outcome.state, None);
                     past.start_order.take(namespace);
                 }
                 Refusal::Unread(why) => {
-                    tracing::debug!(key, why, "a build could not be started yet");
+                    tracing::debug!(key = key.as_str(), why, "a build could not be started yet");
                     past.start_order.take(namespace);
                 }
                 // So would the others be.
                 Refusal::Passing(why) if waits.is_none() => {
-                    tracing::info!(key, why, "builds are waiting");
+                    tracing::info!(key = key.as_str(), why, "builds are waiting");
                     waits = Some(Refusal::Passing(OTHERS_FIRST.to_owned()));
                 }
                 Refusal::Passing(_) => {}
             }
-            let status = not_started(before.get(key), &refusal, now);
+            let status = not_started(facts.known.get(key), &refusal, facts.now);
             statuses.0.insert(key.clone(), status);
         }
         statuses
@@ -353,14 +318,14 @@ impl Server {
             }
             let Some(uid) = builds.ended.get(key) else { continue };
             if let Err(error) = self.builders.remove(key, uid).await {
-                tracing::warn!(key, %error, "the Job of a finished build could not be deleted; retrying");
+                tracing::warn!(key = key.as_str(), %error, "the Job of a finished build could not be deleted; retrying");
                 continue;
             }
             if let Some(Build::Ended(outcome)) = builds.by_key.get(key) {
                 if outcome.state != State::Ready && plan.statuses.get(key).is_some_and(|now| now.state == State::Ready)
                 {
                     let (state, message) = (outcome.state, &outcome.message);
-                    tracing::warn!(key, %state, message, "an environment whose image cannot be pulled could not be rebuilt");
+                    tracing::warn!(key = key.as_str(), %state, message, "an environment whose image cannot be pulled could not be rebuilt");
                 }
                 self.metrics.built(outcome.state, builds.seconds.get(key).copied());
             }
@@ -370,8 +335,8 @@ impl Server {
     /// Creates the missing requests of Jobs; see [`Requests`].
     async fn complete(
         &self,
-        waiting: &BTreeMap<String, String>,
-        wanted: &BTreeMap<String, NeededEnvironment>,
+        waiting: &BTreeMap<EnvironmentKey, String>,
+        wanted: &NeededEnvironments,
         past: &mut BuildState,
         now: i64,
     ) {
@@ -379,7 +344,7 @@ impl Server {
             let Some(wanted) = wanted.get(key) else { continue };
             let Ok(input) = self.input(wanted, &mut past.unread, now).await else {
                 tracing::warn!(
-                    key,
+                    key = key.as_str(),
                     why = CONTENT_AWAITED,
                     "a builder Job has no build request; retrying"
                 );
@@ -388,19 +353,25 @@ impl Server {
             let bytes = match self.builders.packed(input, wanted) {
                 Ok(bytes) => bytes,
                 Err(why) => {
-                    tracing::warn!(key, why, "a builder Job has no build request, and gets none");
+                    tracing::warn!(
+                        key = key.as_str(),
+                        why,
+                        "a builder Job has no build request, and gets none"
+                    );
                     continue;
                 }
             };
             match self.builders.request(key, uid, bytes).await {
-                Ok(true) => tracing::info!(key, "created the missing build request"),
+                Ok(true) => tracing::info!(key = key.as_str(), "created the missing build request"),
                 Ok(false) => {}
-                Err(error) => tracing::warn!(key, %error, "a builder Job has no build request; retrying"),
+                Err(error) => {
+                    tracing::warn!(key = key.as_str(), %error, "a builder Job has no build request; retrying")
+                }
             }
         }
     }
 
-    fn wanted(&self) -> BTreeMap<String, NeededEnvironment> {
+    fn wanted(&self) -> NeededEnvironments {
         let (skills, runtimes, namespaces) = self.shared.read(|cluster_state| {
             let skills: Vec<Arc<Skill>> = cluster_state.skills.iter().cloned().collect();
             let runtimes: Vec<Arc<SkillRuntime>> = cluster_state.runtimes.iter().cloned().collect();
@@ -488,7 +459,7 @@ impl Server {
     /// Makes the Job of a key, and its request.
     async fn start(
         &self,
-        key: &str,
+        key: &EnvironmentKey,
         wanted: &NeededEnvironment,
         past: &mut BuildState,
         now: i64,
@@ -503,25 +474,25 @@ impl Server {
         match self.builders.request(key, &uid, bytes).await {
             Ok(true) => past.requests.made(&uid, Instant::now()),
             Ok(false) => {}
-            Err(error) => tracing::warn!(key, %error, "a builder Job has no build request; retrying"),
+            Err(error) => tracing::warn!(key = key.as_str(), %error, "a builder Job has no build request; retrying"),
         }
         let first = wanted.skills.first().map(ToString::to_string);
-        tracing::info!(key, skill = first, skills = wanted.skills.len(), "build started");
+        tracing::info!(
+            key = key.as_str(),
+            skill = first,
+            skills = wanted.skills.len(),
+            "build started"
+        );
         Ok(())
     }
 
     /// Reports ended builds, in the log and as Events of the skills that need the environment.
-    async fn report(
-        &self,
-        before: &EnvironmentStatuses,
-        after: &EnvironmentStatuses,
-        wanted: &BTreeMap<String, NeededEnvironment>,
-    ) {
+    async fn report(&self, before: &EnvironmentStatuses, after: &EnvironmentStatuses, wanted: &NeededEnvironments) {
         for (key, status) in &after.0 {
             if before.get(key).map(|known| known.state) == Some(status.state) {
                 continue;
             }
-            tracing::info!(key, state = %status.state, message = %status.message, "environment updated");
+            tracing::info!(key = key.as_str(), state = %status.state, message = %status.message, "environment updated");
             if status.state.is_pending() {
                 continue;
             }

@@ -400,10 +400,10 @@ async fn a_job_of_the_same_name_that_came_since_is_not_removed() {
     let mut past = BuildState::default();
     look(&cluster, &server, &mut past).await.unwrap();
     let name = lock(&cluster).jobs.keys().next().unwrap().clone();
-    let key = name.strip_prefix("knack-build-").unwrap();
-    server.builders.remove(key, "another").await.unwrap();
+    let key = EnvironmentKey::from(name.strip_prefix("knack-build-").unwrap());
+    server.builders.remove(&key, "another").await.unwrap();
     assert_eq!(lock(&cluster).jobs.len(), 1);
-    server.builders.remove(key, &format!("uid-{name}")).await.unwrap();
+    server.builders.remove(&key, &format!("uid-{name}")).await.unwrap();
     assert!(lock(&cluster).jobs.is_empty());
 }
 
@@ -450,7 +450,7 @@ async fn decides_only_after_first_lists() {
     let mut past = BuildState::default();
     assert!(server.reconcile(&mut past).await.unwrap(), "it is due again soon");
     assert!(lock(&cluster).jobs.is_empty() && past.written.is_none());
-    let lines = Lines::from([("n_x_y".to_owned(), String::new())]);
+    let lines = BTreeMap::from([("n_x_y".to_owned(), String::new())]);
     lock(&cluster).statuses = Some(lines.clone());
     let (mut statuses, mut rules) = server.published.changes();
     let mut watches = Tasks::default();

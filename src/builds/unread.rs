@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::wanted::{Asker, NeededEnvironment};
+use super::wanted::{Asker, NeededEnvironment, NeededEnvironments};
 
 /// The first pause of a skill, seconds: its status and its content may be of two revisions for a moment.
 const FIRST_SECONDS: i64 = 2;
@@ -43,8 +43,13 @@ impl Unread {
         self.0.get(asker).is_some_and(|pause| now < pause.until)
     }
 
+    /// Whether no content of an environment is tried now.
+    pub(super) fn holds(&self, needed: &NeededEnvironment, now: i64) -> bool {
+        needed.sources().all(|asker| self.waits(asker, now))
+    }
+
     /// Forgets what nothing needs any more.
-    pub(super) fn keep(&mut self, wanted: &BTreeMap<String, NeededEnvironment>) {
+    pub(super) fn keep(&mut self, wanted: &NeededEnvironments) {
         if !self.0.is_empty() {
             let needed: BTreeSet<&Asker> = wanted.values().flat_map(NeededEnvironment::sources).collect();
             self.0.retain(|known, _| needed.contains(known));
@@ -70,10 +75,10 @@ mod tests {
     }
 
     /// What is wanted where these skills need one environment.
-    fn wanted(askers: Vec<Asker>) -> BTreeMap<String, NeededEnvironment> {
+    fn wanted(askers: Vec<Asker>) -> NeededEnvironments {
         let needed = NeededEnvironment {
             asked: EnvironmentRequest {
-                key: "k".to_owned(),
+                key: "k".into(),
                 base: "b@sha256:0".to_owned(),
                 constraints: Vec::new(),
                 exclude_newer: None,
@@ -85,7 +90,7 @@ mod tests {
             is_earlier: false,
             runtimes: Vec::new(),
         };
-        BTreeMap::from([("k".to_owned(), needed)])
+        NeededEnvironments::from([("k".into(), needed)])
     }
 
     #[test]

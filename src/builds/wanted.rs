@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use knack_api::skill_runtime::SkillPin;
 use knack_api::{Skill, SkillRuntime};
+use knack_hub_api::RuntimeName;
+use knack_packages::EnvironmentKey;
 use knack_skill::model::SkillRef;
 use kube::ResourceExt as _;
 
@@ -25,6 +27,9 @@ pub(super) struct Asker {
     pub(super) artifact: String,
 }
 
+/// The environments that are needed, by key.
+pub(super) type NeededEnvironments = BTreeMap<EnvironmentKey, NeededEnvironment>;
+
 /// A needed environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NeededEnvironment {
@@ -41,8 +46,8 @@ pub(super) struct NeededEnvironment {
     pub(super) is_listed: bool,
     /// Whether only revisions before the newest one need it: it is kept but not built.
     pub(super) is_earlier: bool,
-    /// The runtimes that need it, as namespace and name, sorted.
-    pub(super) runtimes: Vec<(String, String)>,
+    /// The runtimes that need it, sorted.
+    pub(super) runtimes: Vec<RuntimeName>,
 }
 
 impl NeededEnvironment {
@@ -58,20 +63,20 @@ impl NeededEnvironment {
     }
 }
 
-/// The environments of all runtimes, for the skills that they serve, or would serve with their packages; by key. `is_listed` says of
-/// an image whether the installation adds packages to it.
+/// The environments of all runtimes, for the skills that they serve, or would serve with their packages. `is_listed` says of an image whether
+/// the installation adds packages to it.
 pub(super) fn wanted<'a>(
     runtimes: impl IntoIterator<Item = (&'a SkillRuntime, Scope<'a>)>,
     skills: &[&'a Skill],
     is_listed: impl Fn(&str) -> bool,
-) -> BTreeMap<String, NeededEnvironment> {
-    let mut all: BTreeMap<String, NeededEnvironment> = BTreeMap::new();
+) -> NeededEnvironments {
+    let mut all = NeededEnvironments::new();
     for (runtime, scope) in runtimes {
         let gives = runtime.spec.packages.as_ref().is_some_and(|rules| rules.standard);
         let packaged = skills.iter().copied().filter(|skill| gives || has_packages(skill));
         for item in select(runtime, &scope, Audience::All, packaged) {
             let is_wanted = is_wanted(&item);
-            let own = (runtime.namespace().unwrap_or_default(), runtime.name_any());
+            let own = RuntimeName::new(runtime.namespace().unwrap_or_default(), runtime.name_any());
             let revisions = revisions(item.skill, item.pin);
             // Nothing is built of a revision that the pin does not take.
             let taken = revisions.filter(|(_, version, ..)| is_wanted && version_matches(item.pin, *version));
@@ -154,7 +159,7 @@ fn revisions<'a>(
 
 /// Adds a needed environment. Equal ones are one, which is built if one of them is no earlier revision, and then from the content of one
 /// that is none.
-fn add(all: &mut BTreeMap<String, NeededEnvironment>, wanted: NeededEnvironment) {
+fn add(all: &mut NeededEnvironments, wanted: NeededEnvironment) {
     let Some(found) = all.get_mut(&wanted.asked.key) else {
         all.insert(wanted.asked.key.clone(), wanted);
         return;
@@ -209,7 +214,7 @@ mod tests {
     }
 
     /// The digests that are declared, and whether only an earlier revision needs them, sorted.
-    fn digests(all: &BTreeMap<String, NeededEnvironment>) -> Vec<(&str, bool)> {
+    fn digests(all: &NeededEnvironments) -> Vec<(&str, bool)> {
         let mut found: Vec<(&str, bool)> = all
             .values()
             .map(|wanted| (wanted.digest.as_str(), wanted.is_earlier))
@@ -248,7 +253,7 @@ mod tests {
         let mut actual: Vec<(String, String, String)> = all
             .values()
             .map(|wanted| {
-                let runtimes: Vec<&str> = wanted.runtimes.iter().map(|(_, name)| name.as_str()).collect();
+                let runtimes: Vec<&str> = wanted.runtimes.iter().map(|runtime| runtime.name.as_str()).collect();
                 let first = wanted.sources().next().unwrap();
                 (first.skill.name.clone(), wanted.asked.base.clone(), runtimes.join(" "))
             })

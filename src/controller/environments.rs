@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use knack_api::{Skill, SkillRuntime};
-use knack_packages::{EnvironmentStatus, EnvironmentStatuses};
+use knack_packages::{EnvironmentKey, EnvironmentStatus, EnvironmentStatuses};
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 use tracing::warn;
@@ -72,7 +72,7 @@ async fn notify(context: &Context, mut news: watch::Receiver<()>) {
 }
 
 /// The keys whose statuses differ in what verdicts depend on: not in times, which change all along.
-fn others<'a>(before: &'a EnvironmentStatuses, now: &'a EnvironmentStatuses) -> BTreeSet<&'a str> {
+fn others<'a>(before: &'a EnvironmentStatuses, now: &'a EnvironmentStatuses) -> BTreeSet<&'a EnvironmentKey> {
     let said = |status: &EnvironmentStatus| EnvironmentStatus {
         since: 0,
         used: 0,
@@ -80,19 +80,18 @@ fn others<'a>(before: &'a EnvironmentStatuses, now: &'a EnvironmentStatuses) -> 
     };
     let keys = before.0.keys().chain(now.0.keys());
     keys.filter(|key| before.get(key).map(said) != now.get(key).map(said))
-        .map(String::as_str)
         .collect()
 }
 
 /// Whether a runtime that reaches a skill asks for one of these environments for some revision of it.
-fn asks_for(runtime: &SkillRuntime, skill: &Skill, scope: &Scope<'_>, keys: &BTreeSet<&str>) -> bool {
+fn asks_for(runtime: &SkillRuntime, skill: &Skill, scope: &Scope<'_>, keys: &BTreeSet<&EnvironmentKey>) -> bool {
     let earlier = skill.status.iter().flat_map(|status| &status.earlier);
     let earlier = earlier.map(|earlier| Revision::earlier(skill, earlier));
     let mut revisions = [Revision::newest(skill)].into_iter().chain(earlier);
     reaches(runtime, scope, skill.metadata.namespace.as_deref().unwrap_or_default())
         && revisions.any(|revision| {
             let asked = asked(runtime, revision, scope);
-            asked.is_some_and(|asked| keys.contains(asked.key.as_str()))
+            asked.is_some_and(|asked| keys.contains(&asked.key))
         })
 }
 
@@ -101,7 +100,6 @@ mod tests {
     use std::sync::Mutex;
 
     use http::Method;
-    use knack_packages::environment::key;
     use knack_packages::{Rules, State};
     use knack_vocabulary::CONFIG_MAP_PACKAGES;
     use serde_json::{Value, json};
@@ -130,7 +128,7 @@ mod tests {
         let statuses = |list: &[(&str, State, &str, i64)]| {
             let list = list
                 .iter()
-                .map(|(key, state, message, used)| ((*key).to_owned(), status(*state, message, *used)));
+                .map(|(key, state, message, used)| ((*key).into(), status(*state, message, *used)));
             EnvironmentStatuses(list.collect())
         };
         let before = statuses(&[("a", State::Building, "m", 1), ("b", State::Failed, "m", 1)]);
@@ -155,7 +153,7 @@ mod tests {
             ),
         ] {
             let now = statuses(now);
-            let changed: Vec<&str> = others(&before, &now).into_iter().collect();
+            let changed: Vec<&str> = others(&before, &now).into_iter().map(EnvironmentKey::as_str).collect();
             assert_eq!(changed, expected);
         }
     }
@@ -163,7 +161,7 @@ mod tests {
     #[test]
     fn only_skills_that_ask_for_a_changed_environment_are_reconciled() {
         let base = "r.io/python@sha256:00";
-        let of = |digest: &str| key(digest, true, &Rules::default(), base);
+        let of = |digest: &str| EnvironmentKey::of(digest, true, &Rules::default(), base);
         let declared = |digest: &str| json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": digest});
         let skill = |namespace: &str, packages: Value, earlier: Value| -> Skill {
             serde_json::from_value(json!({
@@ -178,7 +176,7 @@ mod tests {
         }))
         .unwrap();
         let (none, statuses, one) = (NamespaceLabels::new(), EnvironmentStatuses::default(), of("d1"));
-        let changed = BTreeSet::from([one.as_str()]);
+        let changed = BTreeSet::from([&one]);
         let scope = Scope {
             allow_image_tags: false,
             environments: Some(&statuses),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use knack_api::skill_runtime::SkillPin;
 use knack_api::skill_status::EarlierRevision;
-use knack_packages::environment::{EnvironmentImage, key};
-use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
+use knack_packages::environment::EnvironmentImage;
+use knack_packages::{EnvironmentKey, EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use knack_skill::model::ActivationMode;
 use serde_json::{Value, json};
 
@@ -128,11 +128,14 @@ fn the_last_revision_whose_packages_are_there_serves_on() {
             since: 0,
             used: 0,
         };
-        let open = |digest| key(digest, false, &Rules::default(), base);
+        let open = |digest| EnvironmentKey::of(digest, false, &Rules::default(), base);
         let records = EnvironmentStatuses(BTreeMap::from([
             (open("d2"), record(newest, "two")),
             (open("d1"), record(known, "one")),
-            (key("d1", true, &Rules::default(), base), record(known, "one")),
+            (
+                EnvironmentKey::of("d1", true, &Rules::default(), base),
+                record(known, "one"),
+            ),
         ]));
         let mut skill = skill("blue", "pdf", json!({}), json!({}));
         let status = skill.status.as_mut().unwrap();
@@ -167,7 +170,7 @@ fn an_earlier_revision_is_kept_while_it_serves_or_may() {
         serde_json::from_value(json!({"revision": "one", "digest": "d", "version": "1.0.0", "packages": declared}))
             .unwrap();
     let skill = skill("blue", "pdf", json!({}), json!({}));
-    let key = key("d1", false, &Rules::default(), "r.io/default@sha256:00");
+    let key = EnvironmentKey::of("d1", false, &Rules::default(), "r.io/default@sha256:00");
     let record = |state| EnvironmentStatus {
         state,
         message: String::new(),

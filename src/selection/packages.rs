@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use knack_api::skill_runtime::{AllowedPackages, RuntimePackages};
 use knack_api::skill_status::{EarlierRevision, PackagesStatus};
 use knack_api::{Skill, SkillRuntime};
-use knack_packages::environment::{EnvironmentImage, key};
+use knack_packages::environment::EnvironmentImage;
 use knack_packages::rules::{Allowed, BrokenRule, RuleViolation, Versions};
-use knack_packages::{EnvironmentStatus, Requirement, Rules, Source, State};
+use knack_packages::{EnvironmentKey, EnvironmentStatus, Requirement, Rules, Source, State};
 
 use super::declared::packages_status;
 use super::types::{Rejection, RejectionReason, Scope};
@@ -99,7 +99,7 @@ pub struct PackagesVerdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvironmentRequest {
     /// The key of the environment.
-    pub key: String,
+    pub key: EnvironmentKey,
     /// The image that it is added to.
     pub base: String,
     /// Constraints of the runtime.
@@ -214,7 +214,7 @@ pub fn asked(runtime: &SkillRuntime, revision: Revision<'_>, scope: &Scope<'_>) 
     // Without a rule about packages nothing was checked, and nothing is excluded.
     let pins = requirements(declared).unwrap_or_default();
     let is_fixed = declared.locked && !rules.exclude_any(&pins);
-    let key = key(declared.digest.as_deref()?, is_fixed, &rules, base);
+    let key = EnvironmentKey::of(declared.digest.as_deref()?, is_fixed, &rules, base);
     Some(EnvironmentRequest {
         key,
         base: base.to_owned(),

@@ -1,7 +1,6 @@
 //! Tables of packages: what a skill that declares some, or none, is at a runtime, by what builders say.
 
-use knack_packages::environment::key;
-use knack_packages::{EnvironmentStatuses, Rules, State};
+use knack_packages::{EnvironmentKey, EnvironmentStatuses, Rules, State};
 use serde_json::{Value, json};
 
 use super::packages_tests::record;
@@ -39,7 +38,7 @@ impl Case {
     fn check(self) {
         let what = self.what;
         let base = "r.io/default@sha256:00";
-        let key = key("d1", false, &Rules::default(), base);
+        let key = EnvironmentKey::of("d1", false, &Rules::default(), base);
         let records = EnvironmentStatuses(self.known.map(|state| (key, record(state))).into_iter().collect());
         let declared = json!({"source": "requirements.txt", "python": ["mcp>=1"], "digest": "d1"});
         let mut skill = skill("blue", "pdf", json!({}), self.skill);
@@ -244,7 +243,7 @@ impl StandardCase {
     fn check(self) {
         let what = self.what;
         let base = "r.io/default@sha256:00";
-        let key = key(&standard_digest(), true, &Rules::default(), base);
+        let key = EnvironmentKey::of(&standard_digest(), true, &Rules::default(), base);
         let records = EnvironmentStatuses(self.known.map(|state| (key, record(state))).into_iter().collect());
         let is_own = !self.declared.is_null();
         let mut skill = skill("blue", "pdf", json!({}), json!({}));

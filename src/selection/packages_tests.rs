@@ -1,7 +1,7 @@
 //! Environments of packages: what a skill with packages is at a runtime, by what builders say.
 
-use knack_packages::environment::{EnvironmentImage, key};
-use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
+use knack_packages::environment::EnvironmentImage;
+use knack_packages::{EnvironmentKey, EnvironmentStatus, EnvironmentStatuses, Rules, State};
 use serde_json::{Value, json};
 
 use super::tests::{reported, runtime, scope, skill};
@@ -50,7 +50,7 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
     let open = json!({"source": "requirements.txt; package.json", "python": ["mcp>=1"], "node": ["docx@9.5.1"], "digest": "d1"});
     let unlocked = json!({"source": "package.json", "node": ["docx@^9"], "nodeUnlocked": true, "digest": "d1"});
     let demands = json!({"packages": {"constraints": ["docx<2", "six<2"], "requireLock": true}});
-    let key = key("d1", true, &Rules::default(), "r.io/default@sha256:00");
+    let key = EnvironmentKey::of("d1", true, &Rules::default(), "r.io/default@sha256:00");
     let ready = EnvironmentStatuses([(key, record(State::Ready))].into());
     let nothing = EnvironmentStatuses::default();
     for (what, declared, records, spec, said, state) in [
@@ -102,7 +102,7 @@ fn a_skill_whose_packages_are_not_installed_says_so() {
         json!({"source": "requirements.lock", "locked": true, "python": ["six==1"], "digest": "d1"}),
     ];
     let base = "r.io/default@sha256:00";
-    let key = key("d1", true, &Rules::default(), base);
+    let key = EnvironmentKey::of("d1", true, &Rules::default(), base);
     let known = |state, is_partial| {
         let record = EnvironmentStatus {
             is_partial,
@@ -154,7 +154,7 @@ fn what_a_runtime_gives_is_not_missed_in_an_image_that_a_skill_asks_for() {
     let base = "r.io/default@sha256:00";
     let standard =
         knack_packages::environment::Input::of(&knack_packages::given::standard_environment().unwrap()).digest();
-    let key = key(&standard, true, &Rules::default(), base);
+    let key = EnvironmentKey::of(&standard, true, &Rules::default(), base);
     let off = EnvironmentStatuses([(key, record(State::PackagesOff))].into());
     let gives =
         json!({"packages": {"standard": true}, "sandbox": {"image": base, "images": [{"name": "own", "image": base}]}});

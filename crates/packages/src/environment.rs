@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use knack_skill::digest::hex;
 use serde::{Deserialize, Serialize};
@@ -159,23 +160,51 @@ impl Request {
     }
 
     /// The key. Errors: the constraints cannot be read.
-    pub fn key(&self) -> Result<String, String> {
+    pub fn key(&self) -> Result<EnvironmentKey, String> {
         let rules = self.rules()?;
         let lock = self.input.lock.as_deref().filter(|text| !text.is_empty());
         let lock = lock.and_then(|text| Lock::read("lock", text.as_bytes()).ok());
         let is_fixed = self.input.is_locked() && !lock.is_some_and(|lock| rules.exclude_any(lock.pins()));
-        Ok(key(&self.input.digest(), is_fixed, &rules, &self.base))
+        Ok(EnvironmentKey::of(&self.input.digest(), is_fixed, &rules, &self.base))
     }
 }
 
-/// The key of an environment of a cluster: 32 hex digits over the declared packages, the base image and, unless locks fix all
-/// versions and the runtime excludes none of them (`is_fixed`), what the runtime allows. Equal for two skills with equal locks at
-/// runtimes of one image.
-pub fn key(digest: &str, is_fixed: bool, rules: &Rules, base: &str) -> String {
-    let constraints = if is_fixed { String::new() } else { rules.choice_text() };
-    let mut key = hash(&[&FORMAT.to_string(), digest, &constraints, base]);
-    key.truncate(KEY_DIGITS);
-    key
+/// The key of an environment of a cluster: 32 hex digits. Equal for two skills with equal locks at runtimes of one image. One that is
+/// made of a label or an argument is unchecked, and names no environment if it has another form.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EnvironmentKey(String);
+
+impl EnvironmentKey {
+    /// The key over the declared packages, the base image and, unless locks fix all versions and the runtime excludes none of them
+    /// (`is_fixed`), what the runtime allows.
+    pub fn of(digest: &str, is_fixed: bool, rules: &Rules, base: &str) -> Self {
+        let constraints = if is_fixed { String::new() } else { rules.choice_text() };
+        let mut key = hash(&[&FORMAT.to_string(), digest, &constraints, base]);
+        key.truncate(KEY_DIGITS);
+        Self(key)
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is one that [`EnvironmentKey::of`] could have made.
+    fn is_plausible(&self) -> bool {
+        self.0.len() == KEY_DIGITS && self.0.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+}
+
+impl From<&str> for EnvironmentKey {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl fmt::Display for EnvironmentKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
 }
 
 fn hash(parts: &[&str]) -> String {
@@ -247,7 +276,7 @@ const fn is_false(value: &bool) -> bool {
 
 /// The statuses of an installation, by key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EnvironmentStatuses(pub BTreeMap<String, EnvironmentStatus>);
+pub struct EnvironmentStatuses(pub BTreeMap<EnvironmentKey, EnvironmentStatus>);
 
 impl EnvironmentStatuses {
     /// Reads the statuses of another process; lines that cannot be read are skipped.
@@ -266,13 +295,11 @@ impl EnvironmentStatuses {
                 used: written.used,
             })
         };
-        let is_key = |key: &str| key.len() == KEY_DIGITS && key.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let known = lines.into_iter().filter(|(key, _)| is_key(key));
-        Self(
-            known
-                .filter_map(|(key, text)| Some((key.clone(), read(text)?)))
-                .collect(),
-        )
+        let lines = lines
+            .into_iter()
+            .map(|(key, text)| (EnvironmentKey::from(key.as_str()), text));
+        let known = lines.filter(|(key, _)| key.is_plausible());
+        Self(known.filter_map(|(key, text)| Some((key, read(text)?))).collect())
     }
 
     /// The statuses as lines, one for each key.
@@ -291,12 +318,12 @@ impl EnvironmentStatuses {
         };
         self.0
             .iter()
-            .map(|(key, status)| (key.clone(), write(status)))
+            .map(|(key, status)| (key.to_string(), write(status)))
             .collect()
     }
 
     /// The status of a key.
-    pub fn get(&self, key: &str) -> Option<&EnvironmentStatus> {
+    pub fn get(&self, key: &EnvironmentKey) -> Option<&EnvironmentStatus> {
         self.0.get(key)
     }
 }

@@ -51,7 +51,7 @@ fn a_builder_reads_what_was_declared() {
     }
 }
 
-fn key(files: &[(&str, &str)], constraints: &[&str], base: &str) -> String {
+fn key(files: &[(&str, &str)], constraints: &[&str], base: &str) -> EnvironmentKey {
     let request = Request {
         input: Input::of(&declared(files)),
         constraints: constraints.iter().map(|text| (*text).to_owned()).collect(),
@@ -67,7 +67,7 @@ fn a_key_changes_with_what_decides_and_with_nothing_else() {
     let open = [("requirements.txt", "six>=1")];
     let locked = [("requirements.lock", one.as_str())];
     let base = key(&locked, &[], "img@sha256:a");
-    assert_eq!(base.len(), 32);
+    assert_eq!(base.as_str().len(), 32);
     for (what, same, found) in [
         (
             "a comment in the lock",
@@ -168,7 +168,7 @@ fn a_key_holds_the_lock_of_node() {
 
 #[test]
 fn statuses_are_read_as_they_are_written_and_nothing_else_is() {
-    let key = "a".repeat(32);
+    let key = EnvironmentKey::from("a".repeat(32).as_str());
     let status = |state, image: Option<&str>| EnvironmentStatus {
         state,
         message: "why \"image\"".to_owned(),
@@ -233,5 +233,8 @@ fn a_request_without_packages_of_node_is_what_it_was() {
     assert_eq!(text, "{\"requirements\":\"six>=1\\n\",\"lock\":null,\"python\":[]}");
     let before = hash(&["six>=1\n", ""]);
     assert_eq!(request.input.digest(), before);
-    assert_eq!(request.key().unwrap(), hash(&["1", &before, "", "img@sha256:a"])[..32]);
+    assert_eq!(
+        request.key().unwrap().as_str(),
+        &hash(&["1", &before, "", "img@sha256:a"])[..32]
+    );
 }

@@ -38,7 +38,7 @@ mod version;
 
 pub use declaration::{Declaration, Source};
 pub use declare::{declare, stated};
-pub use environment::{EnvironmentStatus, EnvironmentStatuses, Request};
+pub use environment::{EnvironmentKey, EnvironmentStatus, EnvironmentStatuses, Request};
 pub use finding::{Finding, FindingKind};
 pub use findings::findings;
 pub use lock::Lock;

@@ -366,8 +366,8 @@ async fn write(
 
 #[cfg(test)]
 mod tests {
-    use knack_packages::environment::{EnvironmentImage, Input, key};
-    use knack_packages::{EnvironmentStatus, EnvironmentStatuses, Rules, State};
+    use knack_packages::environment::{EnvironmentImage, Input};
+    use knack_packages::{EnvironmentKey, EnvironmentStatus, EnvironmentStatuses, Rules, State};
 
     use super::*;
     use crate::selection::NamespaceLabels;
@@ -401,7 +401,7 @@ mod tests {
     fn an_edit_of_a_runtime_asks_the_skills_whose_packages_are_others_there() {
         let image = |digest: &str| format!("r.io/python@sha256:{digest}");
         let standard = declared_standard();
-        let of = |base: &str| key(&standard, true, &Rules::default(), base);
+        let of = |base: &str| EnvironmentKey::of(&standard, true, &Rules::default(), base);
         let record = |digest: &str| EnvironmentStatus {
             state: State::Ready,
             message: "said".to_owned(),
