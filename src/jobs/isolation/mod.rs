@@ -37,7 +37,7 @@ use super::pods::spec::{JobIdentity, JobPurpose, job_spec};
 use super::request::JobRequest;
 use super::resolved_runtime::ResolvedRuntime;
 use super::run::spool::Spool;
-use super::run::{self, RunCancellation};
+use super::run::{self, PodRun, RunCancellation};
 
 /// How long the pod of the probe may take, image pull included.
 const PROBE_TIMEOUT: Duration = Duration::from_mins(2);
@@ -201,16 +201,12 @@ async fn attempt(launcher: &Launcher, resolved: &ResolvedRuntime, term_ended: &C
         cancel: CancellationToken::new(),
         lost: term_ended.clone(),
     };
-    let end = run::run(
-        launcher,
-        sandbox,
-        &request,
-        None,
-        StartKind::Cold,
-        &cancellation,
-        &Spool::new(None),
-    )
-    .await;
+    let run = PodRun {
+        request: &request,
+        room: None,
+        start: StartKind::Cold,
+    };
+    let end = run::run(launcher, sandbox, run, &cancellation, &Spool::new(None)).await;
     launcher.cluster.delete_job(&job).await;
     match end {
         RunEnd::Ended(result) => match result.stdout.text().trim() {

@@ -37,7 +37,7 @@ use crate::jobs::request::{JobRequest, PoolCounts};
 use crate::jobs::resolved_runtime::ResolvedRuntime;
 use crate::jobs::run::event::Event;
 use crate::jobs::run::spool::Spool;
-use crate::jobs::run::{self, RunCancellation};
+use crate::jobs::run::{self, PodRun, RunCancellation};
 use crate::jobs::settings::JobSettings;
 use crate::lease::LeaseHolder;
 
@@ -374,7 +374,10 @@ impl Term {
                     return Err(error);
                 }
             };
-            let end = run::run(&self.launcher, sandbox, request, room, start, &cancellation, spool).await;
+            let end = {
+                let run = PodRun { request, room, start };
+                run::run(&self.launcher, sandbox, run, &cancellation, spool).await
+            };
             self.record(job, request, &end);
             let error = match end {
                 RunEnd::Ended(result) => return Ok(result),

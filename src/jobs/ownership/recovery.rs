@@ -36,8 +36,8 @@ use crate::jobs::records::lease_notes;
 use crate::jobs::records::refused_executions::{self, PastExecutions};
 use crate::jobs::resolved_runtime::ResolvedRuntime;
 use crate::jobs::run::end_unstarted::end_unstarted;
+use crate::jobs::run::settling_run::{SettlingRun, end_if_it_stays};
 use crate::jobs::run::spool::{EventWriter, Spool};
-use crate::jobs::run::{determine_end, end_if_it_stays};
 use crate::jobs::settings::JobSettings;
 
 /// Journals read at once: each is a connection to a kubelet, and may hold the largest result.
@@ -402,17 +402,16 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
             // The semaphore is never closed. The time for reading begins with the permit.
             let _turn = if was_over { again.acquire().await.ok() } else { None };
             let timeout = Duration::from_millis(context.timeout_ms);
-            let deadline = Instant::now() + timeout + DEADLINE_MARGIN;
-            let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
-            Box::pin(determine_end(
-                &launcher,
-                &pod,
-                (reference, true),
+            let settling = SettlingRun {
+                launcher: &launcher,
+                pod: &pod,
+                reference,
                 start,
-                (deadline, timeout),
-                &mut events,
-            ))
-            .await
+                timeout,
+                deadline: Instant::now() + timeout + DEADLINE_MARGIN,
+            };
+            let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
+            Box::pin(settling.determine_end(true, &mut events)).await
         };
         tokio::select! {
             end = determine => end,

@@ -5,6 +5,7 @@
 
 pub(super) mod end_unstarted;
 pub(super) mod event;
+pub(super) mod settling_run;
 pub(super) mod spool;
 
 use std::sync::Arc;
@@ -15,23 +16,21 @@ use knack_execution::conversation::{
     CollectedFrames, DEADLINE_MARGIN, ExecutionRef, RunEnd, Transport, input_frames, millis, processes_left,
     read_result, run_end, run_frame, skill_frames, wire_program,
 };
-use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, Exit, Program, StartKind};
+use knack_execution::{ClusterFailureKind, ExecutionError, ExecutionRequest, Program, StartKind};
 use knack_memory::MemoryShare;
 use knack_runner::protocol::{Exit as WireExit, FromRunner, PIECE_BYTES, RunResult, ToRunner};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::end_unstarted::end_unstarted;
+use self::settling_run::{SettlingRun, end_if_it_stays};
 use self::spool::{EventWriter, Spool};
-use super::cluster::failure::{failure, pod_failure, vanished};
-use super::cluster::journal::{self, Journal, ReadExtent};
-use super::cluster::out_of_memory;
+use super::cluster::failure::pod_failure;
 use super::cluster::pod_facts::{ContainerFacts, PodFacts};
 use super::keys::Context;
 use super::pods::kinds::may_run;
 use super::pods::launch::{Launcher, Sandbox};
-use super::pods::pod_index::{PodRef, PodState};
+use super::pods::pod_index::PodState;
 use super::pods::start::interpreter_path;
 use super::request::JobRequest;
 
@@ -46,21 +45,8 @@ const SENDING_COPIES: usize = 3;
 const CANCEL_GRACE: Duration = Duration::from_secs(2);
 /// How long the stream may continue after the pod is reported to be failing: its last frames may be on their way.
 const TROUBLE_GRACE: Duration = Duration::from_secs(2);
-/// How long a runner whose stream broke after `run` was sent may take to send `started`, which is its first frame.
-const STARTED_PATIENCE: Duration = Duration::from_secs(2);
-/// How long the API server, the kubelet or containerd may be away before the result of a run is given up: each is back
-/// within a minute, or needs an administrator.
-const SETTLE_PATIENCE: Duration = Duration::from_secs(90);
-/// How much later than the executor's deadline a result may still come by the log, of a runner that gave it in time.
-const LATE_GRACE: Duration = Duration::from_secs(5);
-/// Between two tries to read a journal.
-const SETTLE_RETRY: Duration = Duration::from_millis(500);
 /// How long a runner may take to exit after `ack`.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
-/// How long a pod may stay after its run was answered. Longer than a busy kubelet takes to report an exit: the log of a pod that is
-/// over is kept for the next owner, and ends with a pod that is deleted.
-const STAY_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// What ends a run before its result.
 #[derive(Debug, Clone)]
 pub(super) struct RunCancellation {
@@ -68,6 +54,22 @@ pub(super) struct RunCancellation {
     pub(super) cancel: CancellationToken,
     /// This replica no longer owns the runtime: release everything and touch nothing.
     pub(super) lost: CancellationToken,
+}
+
+/// What a pod is asked to run, once.
+pub(super) struct PodRun<'a> {
+    /// The request.
+    pub(super) request: &'a JobRequest,
+    /// The memory for what is on its way to the pod, [`sending_bytes`].
+    pub(super) room: Option<MemoryShare>,
+    /// How the pod was started.
+    pub(super) start: StartKind,
+}
+
+/// What ends a conversation before its result.
+struct ConversationBounds<'a> {
+    cancellation: &'a RunCancellation,
+    deadline: Instant,
 }
 
 /// What is sent to a pod.
@@ -101,18 +103,15 @@ enum ConversationEnd {
     Lost,
 }
 
-/// Runs the request in a pod, once. `room`: the memory for what is on its way there, [`sending_bytes`].
+/// Runs the request in a pod, once.
 pub(super) async fn run(
     launcher: &Launcher,
     mut sandbox: Sandbox,
-    request: &JobRequest,
-    room: Option<MemoryShare>,
-    start: StartKind,
+    PodRun { request, room, start }: PodRun<'_>,
     cancellation: &RunCancellation,
     spool: &Arc<Spool>,
 ) -> RunEnd {
     let execution = &request.execution;
-    let reference = ExecutionRef::of(execution);
     let pod = sandbox.pod.clone();
     let run = match last_frame(launcher, &sandbox, request, start) {
         Ok(run) => run,
@@ -123,28 +122,33 @@ pub(super) async fn run(
     };
     let mut events = EventWriter::new(Arc::clone(spool));
     let mut collected = CollectedFrames::within(&execution.limits, launcher.results.as_ref());
-    let deadline = Instant::now() + execution.limits.timeout + DEADLINE_MARGIN;
-    let talk = converse_within(
-        (cancellation, deadline),
-        &mut sandbox,
-        Outgoing { execution, run, room },
-        &mut collected,
-        &mut events,
-    );
-    match talk.await {
+    let settling = SettlingRun {
+        launcher,
+        pod: &pod,
+        reference: ExecutionRef::of(execution),
+        start,
+        timeout: execution.limits.timeout,
+        deadline: Instant::now() + execution.limits.timeout + DEADLINE_MARGIN,
+    };
+    let bounds = ConversationBounds {
+        cancellation,
+        deadline: settling.deadline,
+    };
+    let outgoing = Outgoing { execution, run, room };
+    match converse_within(bounds, &mut sandbox, outgoing, &mut collected, &mut events).await {
         ConversationEnd::Result(RunResult {
             exit: WireExit::Survivors { count },
             ..
-        }) => fail_with_pod(launcher, &pod, processes_left(&format!("{count} of them"))).await,
+        }) => settling.fail(processes_left(&format!("{count} of them"))).await,
         ConversationEnd::Result(result) => {
             // Later: the answer does not wait for the runner's exit.
-            tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
-            run_end(reference, &result, collected, start)
+            tokio::spawn(acknowledge(launcher.clone(), sandbox));
+            run_end(settling.reference, &result, collected, start)
         }
-        ConversationEnd::ProtocolViolated(error) => fail_with_pod(launcher, &pod, error).await,
+        ConversationEnd::ProtocolViolated(error) => settling.fail(error).await,
         ConversationEnd::Lost => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
         ConversationEnd::Cancelled => {
-            end_cancelled(launcher, pod, sandbox).await;
+            end_cancelled(launcher, sandbox).await;
             RunEnd::Failed(ExecutionError::Cancelled)
         }
         ConversationEnd::Broken(error) => {
@@ -153,17 +157,14 @@ pub(super) async fn run(
             let has_started = collected.started;
             drop(collected);
             tracing::info!(pod = %pod.pod, %error, "the stream of a run was interrupted; reading its journal");
-            // On the heap: few runs need it, and each would carry its state.
-            let times = (deadline, execution.limits.timeout);
-            let determine = determine_end(launcher, &pod, (reference, has_started), start, times, &mut events);
-            unless_given_up(launcher, &pod, cancellation, Box::pin(determine)).await
+            unless_given_up(&settling, cancellation, has_started, &mut events).await
         }
     }
 }
 
 /// The conversation, until it ends, the pod is in trouble, or the run is given up on.
 async fn converse_within(
-    (cancellation, deadline): (&RunCancellation, Instant),
+    ConversationBounds { cancellation, deadline }: ConversationBounds<'_>,
     sandbox: &mut Sandbox,
     mut outgoing: Outgoing<'_>,
     collected: &mut CollectedFrames,
@@ -188,24 +189,20 @@ async fn converse_within(
     }
 }
 
-/// The result of `determine`, unless the run is abandoned first.
+/// How a run ended whose stream broke, unless it is abandoned first.
 async fn unless_given_up(
-    launcher: &Launcher,
-    pod: &PodRef,
+    settling: &SettlingRun<'_>,
     cancellation: &RunCancellation,
-    determine: impl Future<Output = RunEnd>,
+    has_started: bool,
+    events: &mut EventWriter,
 ) -> RunEnd {
+    // On the heap: few runs need it, and each would carry its state.
+    let determine = Box::pin(settling.determine_end(has_started, events));
     tokio::select! {
         () = cancellation.lost.cancelled() => RunEnd::Failed(ExecutionError::NotOwner { owner: None }),
-        () = cancellation.cancel.cancelled() => fail_with_pod(launcher, pod, ExecutionError::Cancelled).await,
+        () = cancellation.cancel.cancelled() => settling.fail(ExecutionError::Cancelled).await,
         end = determine => end,
     }
-}
-
-/// The run has failed, and its pod must not continue.
-async fn fail_with_pod(launcher: &Launcher, pod: &PodRef, error: ExecutionError) -> RunEnd {
-    launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-    RunEnd::Failed(error)
 }
 
 /// The frame that asks the runner to run, once everything is staged.
@@ -310,24 +307,15 @@ fn is_lost(facts: &PodFacts) -> bool {
 
 /// The answer is complete, so a runner that is gone already is no failure. The stream stays until the pod ends it, or
 /// the ack could be cut off.
-async fn acknowledge(launcher: Launcher, pod: PodRef, mut sandbox: Sandbox) {
+async fn acknowledge(launcher: Launcher, mut sandbox: Sandbox) {
     let _ = sandbox.attached.send_frame(&ToRunner::Ack).await;
     let _ = tokio::time::timeout(EXIT_GRACE, sandbox.attached.drain()).await;
+    let pod = sandbox.pod.clone();
     drop(sandbox);
     end_if_it_stays(launcher, pod).await;
 }
 
-/// Ends a pod whose runner has answered and does not exit: whatever it still does was not requested.
-pub(super) async fn end_if_it_stays(launcher: Launcher, pod: PodRef) {
-    let mut state = pod.state;
-    let ended = state.wait_for(PodState::has_ended);
-    if tokio::time::timeout(STAY_TIMEOUT, ended).await.is_err() {
-        tracing::warn!(pod = %pod.pod, "the runner sent its result but does not exit; deleting its pod");
-        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-    }
-}
-
-async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
+async fn end_cancelled(launcher: &Launcher, mut sandbox: Sandbox) {
     let end = async {
         sandbox.attached.send_frame(&ToRunner::Cancel).await?;
         while !matches!(sandbox.attached.next().await?, FromRunner::Result(_)) {}
@@ -335,166 +323,12 @@ async fn end_cancelled(launcher: &Launcher, pod: PodRef, mut sandbox: Sandbox) {
     };
     match tokio::time::timeout(CANCEL_GRACE, end).await {
         Ok(Ok(())) => {
-            tokio::spawn(acknowledge(launcher.clone(), pod, sandbox));
+            tokio::spawn(acknowledge(launcher.clone(), sandbox));
         }
         _ => launcher.cluster.delete_pod(&sandbox.pod.pod, &sandbox.pod.uid).await,
-    }
-}
-
-/// Determines from the journal and the pod how a run ended, where the stream did not show it. Never runs anything.
-///
-/// A run whose journal can be read and has no result after the deadline is over its `timeout`: its runner is too busy to
-/// end it, or hangs. The pod is deleted.
-///
-/// [`RunEnd::NotStarted`] only if the container is over, its whole journal has no `started`, and `has_started`, what was
-/// seen so far, is false.
-pub(super) async fn determine_end(
-    launcher: &Launcher,
-    pod: &PodRef,
-    (reference, mut has_started): (ExecutionRef, bool),
-    start: StartKind,
-    (deadline, timeout): (Instant, Duration),
-    events: &mut EventWriter,
-) -> RunEnd {
-    let (late, give_up) = (deadline + LATE_GRACE, deadline + SETTLE_PATIENCE);
-    let mut unstarted_since: Option<Instant> = None;
-    // A late journal was read and does not show the run.
-    let mut is_undecided = false;
-    loop {
-        let pod_ended = pod.state.borrow().has_ended();
-        let is_late = Instant::now() >= late && !is_undecided;
-        let (until, bound) = match (pod_ended, has_started) {
-            (true, _) => (ReadExtent::Now, give_up),
-            (false, true) if is_late => (ReadExtent::Now, give_up),
-            (false, true) if is_undecided => (ReadExtent::Result, give_up),
-            (false, true) => (ReadExtent::Result, late),
-            (false, false) => (ReadExtent::Started, Instant::now() + STARTED_PATIENCE),
-        };
-        events.restart();
-        match tokio::time::timeout_at(bound, read_journal(launcher, pod, until, events)).await {
-            Ok(Ok(journal)) => {
-                has_started |= journal.may_have_started();
-                if is_late && !pod_ended && until == ReadExtent::Now && journal.is_without_end() {
-                    if let Some(result) = journal.without_result(reference, Exit::Timeout, timeout, start) {
-                        launcher.cluster.delete_pod(&pod.pod, &pod.uid).await;
-                        return RunEnd::Ended(result);
-                    }
-                    is_undecided = true;
-                } else {
-                    let known = (reference, has_started);
-                    if let Some(end) = end_by_journal(launcher, pod, journal, known, start, pod_ended).await {
-                        return end;
-                    }
-                }
-            }
-            Ok(Err(error)) => {
-                tracing::debug!(pod = %pod.pod, %error, "a journal could not be read; retrying");
-                if pod.state.borrow().is_gone && journal::is_not_found(&error) {
-                    // No journal is left to prove that nothing ran. That of a pod that is there may come back with its kubelet.
-                    return end_without_result(launcher, pod, true).await;
-                }
-            }
-            Err(_) if until == ReadExtent::Started => {
-                unstarted_since.get_or_insert_with(Instant::now);
-            }
-            Err(_) => {}
-        }
-        if Instant::now() >= give_up {
-            // Long past the runner's own deadline.
-            return fail_with_pod(launcher, pod, journal_unreadable()).await;
-        }
-        if unstarted_since.is_some() && !has_started {
-            return end_unstarted(launcher, pod, true).await;
-        }
-        tokio::time::sleep(SETTLE_RETRY).await;
-    }
-}
-
-/// The end that a journal shows, which was read whole where `pod_ended`. `None`: none yet.
-async fn end_by_journal(
-    launcher: &Launcher,
-    pod: &PodRef,
-    journal: Journal,
-    (reference, has_started): (ExecutionRef, bool),
-    start: StartKind,
-    pod_ended: bool,
-) -> Option<RunEnd> {
-    if let Some(result) = &journal.result {
-        if !pod_ended {
-            tokio::spawn(end_if_it_stays(launcher.clone(), pod.clone()));
-        }
-        return Some(run_end(reference, result, journal.collected, start));
-    }
-    if let Some(error) = journal.violation {
-        return Some(if pod_ended {
-            RunEnd::Failed(error)
-        } else {
-            fail_with_pod(launcher, pod, error).await
-        });
-    }
-    if !pod_ended {
-        return None;
-    }
-    let facts = pod.state.borrow().facts.clone();
-    let by_memory = facts.and_then(|facts| out_of_memory::end(&facts, journal, reference, start));
-    Some(match by_memory {
-        Some(end) => end,
-        None => end_without_result(launcher, pod, has_started).await,
-    })
-}
-
-fn journal_unreadable() -> ExecutionError {
-    failure(
-        ClusterFailureKind::ApiUnavailable,
-        "JournalUnreadable",
-        "could not determine how the run ended from its pod",
-        true,
-    )
-}
-
-async fn read_journal(
-    launcher: &Launcher,
-    pod: &PodRef,
-    until: ReadExtent,
-    events: &mut EventWriter,
-) -> kube::Result<Journal> {
-    let journal = launcher.journal(&pod.uid);
-    journal::read(&launcher.cluster.pods, &pod.pod, journal, until, &mut |frame| {
-        events.frame(frame);
-    })
-    .await
-}
-
-/// The end of a run whose container has ended and whose journal has no result.
-async fn end_without_result(launcher: &Launcher, pod: &PodRef, may_have_run: bool) -> RunEnd {
-    let state = pod.state.borrow().clone();
-    let found = state.facts.as_ref().and_then(pod_failure);
-    // The Job says who deleted it: its own deadline, or another client.
-    let is_leaving = state.is_gone || state.facts.as_ref().is_some_and(|facts| facts.is_deleting);
-    let error = match found.filter(|_| !is_leaving) {
-        Some(found) => found.error(may_have_run),
-        None if is_leaving => {
-            let job_failed = launcher.cluster.job_failed(&pod.job).await;
-            vanished(state.facts.as_ref(), job_failed.as_ref()).error(may_have_run)
-        }
-        None => failure(
-            ClusterFailureKind::ContainerFailed,
-            "NoResult",
-            "the container ended without a result",
-            may_have_run,
-        ),
-    };
-    if may_have_run {
-        RunEnd::Failed(error)
-    } else {
-        RunEnd::NotStarted(error)
     }
 }
 
 #[cfg(test)]
 #[path = "run_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-#[path = "run_end_tests.rs"]
-mod end_tests;

@@ -1,6 +1,7 @@
 //! How a run ended that the stream did not show: every end, from a journal and a pod before an API server in memory.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::Router;
 use axum::body::Body;
@@ -9,18 +10,21 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use futures::StreamExt as _;
+use knack_execution::conversation::DEADLINE_MARGIN;
 use knack_memory::MemoryBudget;
 use knack_runner::fixture::mk_result;
-use knack_runner::protocol::{Data, Output, OutputStream, RunnerLink};
+use knack_runner::protocol::{Data, Exit as WireExit, FromRunner, Output, OutputStream, RunnerLink};
+use tokio::sync::watch;
 
 use super::*;
 use crate::fixture::{done, list, not_found};
 use crate::jobs::cluster::Cluster;
 use crate::jobs::cluster::journal::tests::started;
-use crate::jobs::cluster::pod_facts::{Cause, Phase};
+use crate::jobs::cluster::pod_facts::{Cause, ContainerFacts, Phase, PodFacts};
 use crate::jobs::keys::Keys;
 use crate::jobs::ownership::recovery::tests::clients_before;
 use crate::jobs::pods::pod_index::PodIndex;
+use crate::jobs::run::spool::Spool;
 
 /// The run, and another one.
 const RUN: &str = "01890a5d-ac96-774b-bcce-b302099a8057";
@@ -232,22 +236,19 @@ async fn determined(pod: Pod, has_started: bool, log_of_pod: Log) -> (String, Du
         uid: POD.to_owned(),
         state: cluster_state.pod.subscribe(),
     };
-    let reference = ExecutionRef {
-        id: RUN.parse().unwrap(),
-        is_command: true,
+    let settling = SettlingRun {
+        launcher: &launcher,
+        pod: &pod,
+        reference: ExecutionRef {
+            id: RUN.parse().unwrap(),
+            is_command: true,
+        },
+        start: StartKind::Cold,
+        timeout: TIMEOUT,
+        deadline: cluster_state.begun + TIMEOUT + DEADLINE_MARGIN,
     };
-    let times = (cluster_state.begun + TIMEOUT + DEADLINE_MARGIN, TIMEOUT);
     let mut events = EventWriter::new(Spool::new(None));
-    let known = (reference, has_started);
-    let end = Box::pin(determine_end(
-        &launcher,
-        &pod,
-        known,
-        StartKind::Cold,
-        times,
-        &mut events,
-    ))
-    .await;
+    let end = Box::pin(settling.determine_end(has_started, &mut events)).await;
     let words = match end {
         RunEnd::Ended(result) => format!("{:?} after {:?}", result.exit, result.timings.run),
         RunEnd::Failed(error) => format!("failed: {}", error.metric_label()),
