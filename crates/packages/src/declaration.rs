@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use crate::finding::Finding;
 use crate::imports::Import;
 use crate::lock::{LOCK_FILE, Lock};
-use crate::marker::{Marker, allows};
+use crate::marker::Marker;
 use crate::node::{NODE_SPEC_FIELD, NodeDeclaration, NodeRequirements};
 use crate::pylock::PYTHON_LOCK_FILE;
 use crate::requirement::Requirement;
 use crate::rules::Versions;
 use crate::standard;
+use crate::version::RequiredPython;
 
 /// Most markers of a lock in a message.
 const MAX_TOLD: usize = 4;
@@ -75,8 +76,8 @@ pub struct Declaration {
     pub node: Option<NodeDeclaration>,
     /// Packages of Node without a lock.
     pub open_node: Option<NodeRequirements>,
-    /// Versions of Python that scripts ask for, by file: operator and version.
-    pub requires_python: Vec<(String, Vec<(String, String)>)>,
+    /// Versions of Python that files ask for.
+    pub requires_python: Vec<RequiredPython>,
     /// Interpreters that `pylock.toml` is for (`environments`): at least one marker holds. Empty: for all.
     pub environments: Vec<Marker>,
     /// Imports of the skill's scripts, by file.
@@ -165,15 +166,9 @@ impl Declaration {
 
     /// Why a Python of a version (`3.11.2`) on a machine (`x86_64`) cannot run the scripts; `None` if it can.
     pub fn python_refused(&self, version: &str, machine: &str) -> Option<String> {
-        if let Some((file, clauses)) = self
-            .requires_python
-            .iter()
-            .find(|(_, clauses)| !allows(clauses, version))
-        {
-            let wanted: Vec<String> = clauses
-                .iter()
-                .map(|(operator, wanted)| format!("{operator}{wanted}"))
-                .collect();
+        let mut required = self.requires_python.iter();
+        if let Some(RequiredPython { file, clauses }) = required.find(|required| !required.allows(version)) {
+            let wanted: Vec<String> = clauses.iter().map(ToString::to_string).collect();
             let wanted = wanted.join(",");
             return Some(format!("{file} requires Python {wanted}, and {version} is here"));
         }

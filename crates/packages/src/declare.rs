@@ -21,6 +21,7 @@ use crate::lock::LOCK_FILE;
 use crate::node::{self, NodePackages};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, MAX_FINDINGS, help_of};
+use crate::version::RequiredPython;
 use crate::{MAX_PACKAGES, declared_lock, other_locks, script, standard};
 
 /// Files of pip requirements that are read.
@@ -60,7 +61,10 @@ fn stated_of_python(
     let blocks = scripts(files);
     let requires_python = blocks.iter().filter_map(|(file, block)| {
         let clauses = block.as_ref().ok()?.requires_python.clone();
-        (!clauses.is_empty()).then(|| ((*file).to_owned(), clauses))
+        (!clauses.is_empty()).then(|| RequiredPython {
+            file: (*file).to_owned(),
+            clauses,
+        })
     });
     let requires_python = requires_python.collect();
     let (source, python) = match spec {

@@ -9,7 +9,8 @@ use crate::finding::{Finding, FindingKind};
 use crate::lock::{LOCK_FILE, Lock};
 use crate::pylock::{self, PYTHON_LOCK_FILE};
 use crate::requirement::Requirement;
-use crate::{requirements_txt, standard, uv_lock, version};
+use crate::version::{RequiredPython, allows};
+use crate::{requirements_txt, standard, uv_lock};
 
 /// Files with locks, the first of which counts.
 const LOCKS: [&str; 2] = [LOCK_FILE, PYTHON_LOCK_FILE];
@@ -83,7 +84,7 @@ fn not_met(file: &str, lock: &Lock, requirements: &[Requirement]) -> Vec<Finding
         let pins = lock.pins().iter();
         let pins = pins.filter(|pin| pin.name == requirement.name && pin.may_apply(None));
         let versions: Vec<&str> = pins.filter_map(Requirement::pinned).collect();
-        let is_refused = |version: &&str| version::allows(&requirement.clauses, version) == Some(false);
+        let is_refused = |version: &&str| allows(&requirement.clauses, version) == Some(false);
         if versions.is_empty() || !versions.iter().all(is_refused) {
             return None;
         }
@@ -139,9 +140,10 @@ fn read_lock(name: &str, bytes: &[u8], declared: &mut Declaration) -> Result<Loc
     }
     let read = pylock::read(bytes)?;
     if !read.head.requires_python.is_empty() {
-        declared
-            .requires_python
-            .push((name.to_owned(), read.head.requires_python));
+        declared.requires_python.push(RequiredPython {
+            file: name.to_owned(),
+            clauses: read.head.requires_python,
+        });
     }
     declared.environments = read.head.environments;
     Ok(read.lock)

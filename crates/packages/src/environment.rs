@@ -21,6 +21,7 @@ use crate::pylock::PYTHON_LOCK_FILE;
 use crate::requirements_txt;
 use crate::rules::Rules;
 use crate::state::State;
+use crate::version::RequiredPython;
 
 /// Version of the builders' output for a request; a change rebuilds every environment.
 const FORMAT: u32 = 1;
@@ -35,8 +36,8 @@ pub struct Input {
     requirements: String,
     /// The lock in its one form, where there is one.
     lock: Option<String>,
-    /// Versions of Python that scripts ask for, by file.
-    python: Vec<(String, Vec<(String, String)>)>,
+    /// Versions of Python that files ask for.
+    python: Vec<RequiredPython>,
     /// The lock of packages of Node in its one form, where there is one. Absent without: an older builder, which does not know the
     /// field, can read such a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,12 +72,12 @@ impl Input {
     /// SHA-256 in hex: equal inputs have equal digests.
     pub fn digest(&self) -> String {
         let mut parts = vec![self.requirements.as_str(), self.lock.as_deref().unwrap_or_default()];
-        for (file, clauses) in &self.python {
+        for RequiredPython { file, clauses } in &self.python {
             parts.push(file.as_str());
             parts.extend(
                 clauses
                     .iter()
-                    .flat_map(|(operator, version)| [operator.as_str(), version.as_str()]),
+                    .flat_map(|clause| [clause.operator.as_str(), clause.version.as_str()]),
             );
         }
         // Input without this part has the digest that older versions gave it.

@@ -34,7 +34,7 @@ pub mod script;
 pub mod standard;
 pub mod state;
 mod uv_lock;
-mod version;
+pub mod version;
 
 pub use declaration::{Declaration, Source};
 pub use declare::{declare, stated};

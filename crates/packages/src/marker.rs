@@ -1,9 +1,9 @@
 //! Environment markers (PEP 508): `python_version < "3.11" and sys_platform == "linux"`.
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use crate::name::normalized;
+use crate::version::{Operator, VersionClause};
 
 /// Variables that a marker may name.
 const VARIABLES: [&str; 12] = [
@@ -35,7 +35,18 @@ pub enum Marker {
     /// At least one holds.
     Or(Vec<Self>),
     /// A comparison.
-    Compare(Operand, &'static str, Operand),
+    Compare(Operand, Comparison, Operand),
+}
+
+/// The operator of a marker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Comparison {
+    /// That of a version clause.
+    Version(Operator),
+    /// The left side is a part of the right one.
+    In,
+    /// It is not.
+    NotIn,
 }
 
 /// A marker of a lock, as far as the lists of an installer decide it.
@@ -86,9 +97,9 @@ impl Marker {
                     _ => return Err("a list is allowed only to the right of `in` or `not in`".to_owned()),
                 };
                 return match operator {
-                    "in" => Ok(Selected::Always(is_in)),
-                    "not in" => Ok(Selected::Always(!is_in)),
-                    _ => Err("a list is allowed only to the right of `in` or `not in`".to_owned()),
+                    Comparison::In => Ok(Selected::Always(is_in)),
+                    Comparison::NotIn => Ok(Selected::Always(!is_in)),
+                    Comparison::Version(_) => Err("a list is allowed only to the right of `in` or `not in`".to_owned()),
                 };
             }
         };
@@ -124,7 +135,7 @@ impl Marker {
 
     fn decided(&self, known: Known<'_>) -> Option<bool> {
         match self {
-            Self::Compare(left, operator, right) => compared(left, operator, right, known),
+            Self::Compare(left, operator, right) => compared(left, *operator, right, known),
             Self::And(parts) => {
                 let all = || parts.iter().map(|part| part.decided(known));
                 if all().any(|part| part == Some(false)) {
@@ -173,7 +184,8 @@ fn value(name: &str, known: Known<'_>) -> Option<String> {
         "platform_system" => "Linux",
         "platform_python_implementation" => "CPython",
         "implementation_name" => "cpython",
-        "python_full_version" => python?,
+        // An interpreter that was built of no release ends with `+`.
+        "python_full_version" => python?.trim_end_matches('+'),
         "python_version" => {
             let mut numbers = python?.split('.');
             return Some(format!("{}.{}", numbers.next()?, numbers.next()?));
@@ -184,7 +196,7 @@ fn value(name: &str, known: Known<'_>) -> Option<String> {
 }
 
 /// A comparison of a variable with a text, in either order.
-fn compared(left: &Operand, operator: &'static str, right: &Operand, known: Known<'_>) -> Option<bool> {
+fn compared(left: &Operand, operator: Comparison, right: &Operand, known: Known<'_>) -> Option<bool> {
     let (name, text, is_turned) = match (left, right) {
         (Operand::Variable(name), Operand::Text(text)) => (*name, text, false),
         (Operand::Text(text), Operand::Variable(name)) => (*name, text, true),
@@ -193,60 +205,21 @@ fn compared(left: &Operand, operator: &'static str, right: &Operand, known: Know
     let value = value(name, known)?;
     let (left, right) = if is_turned { (text, &value) } else { (&value, text) };
     match operator {
-        "in" => Some(right.contains(left.as_str())),
-        "not in" => Some(!right.contains(left.as_str())),
+        Comparison::In => Some(right.contains(left.as_str())),
+        Comparison::NotIn => Some(!right.contains(left.as_str())),
         // A pattern stands on the right.
         _ if is_turned && text.contains('*') => None,
-        _ if name.starts_with("python") => Some(compare(left, operator, right)),
-        "==" | "===" => Some(left == right),
-        "!=" => Some(left != right),
-        _ => None,
-    }
-}
-
-/// Whether a Python of a version (`3.11.2`) is among those that clauses such as `>=3.10,<4` allow.
-pub fn allows(clauses: &[(String, String)], version: &str) -> bool {
-    clauses
-        .iter()
-        .all(|(operator, wanted)| compare(version, operator, wanted))
-}
-
-fn compare(left: &str, operator: &str, right: &str) -> bool {
-    if let Some(prefix) = right.strip_suffix('*').filter(|_| matches!(operator, "==" | "!=")) {
-        return format!("{left}.").starts_with(prefix) == (operator == "==");
-    }
-    let order = by_release(left, right);
-    match operator {
-        "===" => left == right,
-        "==" => order == Ordering::Equal,
-        "!=" => order != Ordering::Equal,
-        "<" => order == Ordering::Less,
-        "<=" => order != Ordering::Greater,
-        ">" => order == Ordering::Greater,
-        // Compatible release: the same up to the last number.
-        "~=" => {
-            let prefix = right.rsplit_once('.').map_or("", |(prefix, _)| prefix);
-            order != Ordering::Less && format!("{left}.").starts_with(&format!("{prefix}."))
+        Comparison::Version(operator) if name.starts_with("python") => {
+            let clause = VersionClause {
+                operator,
+                version: right.clone(),
+            };
+            clause.allows_python(left)
         }
-        _ => order != Ordering::Less,
+        Comparison::Version(Operator::Equal | Operator::Same) => Some(left == right),
+        Comparison::Version(Operator::Unequal) => Some(left != right),
+        Comparison::Version(_) => None,
     }
-}
-
-/// Numbers between dots; what follows the digits of one (`rc1`) does not count, and missing ones are zero.
-fn by_release(left: &str, right: &str) -> Ordering {
-    let numbers = |text: &str| -> Vec<u64> {
-        text.split('.')
-            .map(|part| {
-                let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
-                digits.parse().unwrap_or(0)
-            })
-            .collect()
-    };
-    let (mut left, mut right) = (numbers(left), numbers(right));
-    let length = left.len().max(right.len());
-    left.resize(length, 0);
-    right.resize(length, 0);
-    left.cmp(&right)
 }
 
 struct Reader<'a> {
@@ -312,18 +285,16 @@ impl Reader<'_> {
         Ok(Operand::Variable(name))
     }
 
-    fn operator(&mut self) -> Result<&'static str, String> {
-        if let Some(operator) = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"]
-            .into_iter()
-            .find(|operator| self.token(operator))
-        {
-            return Ok(operator);
+    fn operator(&mut self) -> Result<Comparison, String> {
+        if let Some((operator, rest)) = Operator::read(self.rest) {
+            self.rest = rest.trim_start();
+            return Ok(Comparison::Version(operator));
         }
         if self.word("in") {
-            return Ok("in");
+            return Ok(Comparison::In);
         }
         if self.word("not") && self.word("in") {
-            return Ok("not in");
+            return Ok(Comparison::NotIn);
         }
         Err("an operator is missing".to_owned())
     }
@@ -374,6 +345,16 @@ fn joined(formatter: &mut fmt::Formatter<'_>, parts: &[Marker], word: &str) -> f
         }
     }
     Ok(())
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(operator) => operator.fmt(formatter),
+            Self::In => formatter.write_str("in"),
+            Self::NotIn => formatter.write_str("not in"),
+        }
+    }
 }
 
 impl fmt::Display for Operand {
@@ -507,28 +488,22 @@ mod tests {
         }
     }
 
+    /// Versions are compared as PEP 440 says: a pre-release is before its release, and it is in no clause below that.
     #[test]
-    fn clauses_allow_versions() {
-        for (clauses, allowed) in [
-            (&[][..], true),
-            (&[(">=", "3.10")], true),
-            (&[(">=", "3.11.2"), ("<", "4")], true),
-            (&[(">", "3.11.2")], false),
-            (&[(">=", "3.12")], false),
-            (&[("==", "3.11.*")], true),
-            (&[("!=", "3.11.*")], false),
-            (&[("==", "3.1.*")], false),
-            (&[("~=", "3.8")], true),
-            (&[("~=", "2.7")], false),
-            (&[("<=", "3.11.2")], true),
-            (&[("===", "3.11.2")], true),
-            (&[("!=", "3.11.2")], false),
+    fn versions_of_pythons_before_their_release_are_compared_as_such() {
+        for (text, version, holds) in [
+            ("python_full_version >= '3.15'", "3.15.0rc1", Some(false)),
+            ("python_full_version >= '3.15.0rc1'", "3.15.0rc1", Some(true)),
+            ("python_full_version < '3.15'", "3.15.0rc1", Some(false)),
+            ("python_version >= '3.15'", "3.15.0rc1", Some(true)),
+            ("python_full_version >= '3.13'", "3.13.0+", Some(true)),
+            ("python_version >= '3.6.*'", "3.11.2", Some(true)),
+            ("python_version < '3.6.*'", "3.11.2", Some(false)),
+            ("python_version >= 'x'", "3.11.2", None),
+            ("'3.*' == python_version", "3.11.2", None),
         ] {
-            let clauses: Vec<(String, String)> = clauses
-                .iter()
-                .map(|(operator, version)| ((*operator).to_owned(), (*version).to_owned()))
-                .collect();
-            assert_eq!(allows(&clauses, "3.11.2"), allowed, "{clauses:?}");
+            let marker = Marker::parse(text).unwrap();
+            assert_eq!(marker.holds(Some(version)), holds, "{text} {version}");
         }
     }
 

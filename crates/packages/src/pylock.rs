@@ -8,8 +8,9 @@ use toml::{Table, Value};
 use crate::finding::{Finding, FindingKind, shown};
 use crate::lock::Lock;
 use crate::marker::{Marker, Selected};
-use crate::requirement::{Requirement, version_clauses};
+use crate::requirement::Requirement;
 use crate::requirements_txt::{Line, MAX_FINDINGS, is_hash, text_of};
+use crate::version::VersionClause;
 
 /// The one name that is read; `pylock.<name>.toml` are further locks of one project.
 pub const PYTHON_LOCK_FILE: &str = "pylock.toml";
@@ -32,7 +33,7 @@ pub(crate) struct PythonLock {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     /// `requires-python`: operator and version.
-    pub(crate) requires_python: Vec<(String, String)>,
+    pub(crate) requires_python: Vec<VersionClause>,
     /// `environments`: at least one holds. Empty: for all.
     pub(crate) environments: Vec<Marker>,
 }
@@ -103,7 +104,7 @@ fn head(table: &Table) -> Result<Head, String> {
     }
     head.requires_python = match table.get("requires-python") {
         None => Vec::new(),
-        Some(Value::String(text)) => version_clauses(text).map_err(|why| format!("requires-python: {why}"))?,
+        Some(Value::String(text)) => VersionClause::parse_all(text).map_err(|why| format!("requires-python: {why}"))?,
         Some(_) => return Err("requires-python must be text".to_owned()),
     };
     Ok(head)

@@ -5,15 +5,13 @@ use std::fmt;
 use crate::finding::{FindingKind, shown};
 use crate::marker::Marker;
 use crate::name::{is_name, normalized};
+use crate::version::{Operator, VersionClause};
 
 /// Longest requirement: a name, its extras, a dozen clauses and a marker are under 1 KiB.
 const MAX_REQUIREMENT_BYTES: usize = 4096;
 
 /// Longest part before the marker: a status has this part whole, with 512 characters for a requirement.
 const MAX_BARE_BYTES: usize = 500;
-
-/// Operators of version clauses, longer ones first.
-const OPERATORS: [&str; 8] = ["===", "==", "~=", "!=", "<=", ">=", "<", ">"];
 
 /// A requirement that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +20,8 @@ pub struct Requirement {
     pub name: String,
     /// Normalized extras, in their order.
     pub extras: Vec<String>,
-    /// Version clauses: operator and version, as written.
-    pub clauses: Vec<(String, String)>,
+    /// Version clauses, as written.
+    pub clauses: Vec<VersionClause>,
     /// Where it applies; everywhere without one.
     pub marker: Option<Marker>,
 }
@@ -76,7 +74,7 @@ impl Requirement {
                 .ok_or_else(|| wrong("a bracket is not closed"))?,
             None => clauses,
         };
-        let clauses = version_clauses(clauses).map_err(wrong)?;
+        let clauses = VersionClause::parse_all(clauses).map_err(wrong)?;
         let marker = marker
             .map(Marker::parse)
             .transpose()
@@ -92,7 +90,7 @@ impl Requirement {
     /// The version that a single `==` clause names exactly.
     pub fn pinned(&self) -> Option<&str> {
         match self.clauses.as_slice() {
-            [(operator, version)] if operator == "==" && !version.contains('*') => Some(version),
+            [clause] if clause.operator == Operator::Equal && !clause.version.contains('*') => Some(&clause.version),
             _ => None,
         }
     }
@@ -122,11 +120,7 @@ impl fmt::Display for Requirement {
         if !self.extras.is_empty() {
             write!(formatter, "[{}]", self.extras.join(","))?;
         }
-        let clauses: Vec<String> = self
-            .clauses
-            .iter()
-            .map(|(operator, version)| format!("{operator}{version}"))
-            .collect();
+        let clauses: Vec<String> = self.clauses.iter().map(ToString::to_string).collect();
         formatter.write_str(&clauses.join(","))?;
         if let Some(marker) = &self.marker {
             write!(formatter, " ; {marker}")?;
@@ -169,28 +163,6 @@ fn extras(text: &str) -> Result<(Vec<String>, &str), &'static str> {
         extras.push(normalized(extra));
     }
     Ok((extras, rest))
-}
-
-/// Version clauses between commas: operator and version.
-pub(crate) fn version_clauses(text: &str) -> Result<Vec<(String, String)>, &'static str> {
-    if text.trim().is_empty() {
-        return Ok(Vec::new());
-    }
-    text.split(',').map(clause).collect()
-}
-
-fn clause(text: &str) -> Result<(String, String), &'static str> {
-    let text = text.trim();
-    let operator = OPERATORS
-        .into_iter()
-        .find(|operator| text.starts_with(operator))
-        .ok_or("a version clause begins with ==, ~=, !=, <=, >=, < or >")?;
-    let version = text[operator.len()..].trim();
-    let legal = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '+' | '!' | '*' | '-' | '_');
-    if version.is_empty() || !version.chars().all(legal) || !version.contains(|letter: char| letter.is_ascii_digit()) {
-        return Err("a version clause has no version");
-    }
-    Ok((operator.to_owned(), version.to_owned()))
 }
 
 #[cfg(test)]

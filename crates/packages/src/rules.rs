@@ -5,7 +5,7 @@ use std::fmt;
 use crate::State;
 use crate::finding::shown;
 use crate::requirement::Requirement;
-use crate::version::{allows, is_clause};
+use crate::version::{VersionClause, allows};
 
 /// Rules of a runtime; without a manifest there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,10 +90,14 @@ impl Rules {
             if constraint.clauses.is_empty() || !constraint.extras.is_empty() {
                 return Err(wrong("a constraint must have versions and no extras"));
             }
-            if let Some((operator, version)) = constraint.clauses.iter().find(|(op, version)| !is_clause(op, version)) {
+            if let Some(clause) = constraint
+                .clauses
+                .iter()
+                .find(|clause| !VersionClause::is_comparable(clause))
+            {
                 return Err(wrong(&format!(
                     "{} is not a valid version clause (PEP 440)",
-                    shown(&format!("{operator}{version}"))
+                    shown(&clause.to_string())
                 )));
             }
             read.push(constraint);

@@ -2,8 +2,9 @@
 
 use crate::MAX_PACKAGES;
 use crate::finding::{Finding, FindingKind};
-use crate::requirement::{Requirement, version_clauses};
+use crate::requirement::Requirement;
 use crate::requirements_txt::help_of;
+use crate::version::VersionClause;
 
 /// Largest block; a list of 200 requirements is under 16 KiB.
 const MAX_BLOCK_BYTES: usize = 64 << 10;
@@ -14,7 +15,7 @@ pub struct Metadata {
     /// `dependencies`, with nothing left out.
     pub dependencies: Vec<Requirement>,
     /// `requires-python`: operator and version.
-    pub requires_python: Vec<(String, String)>,
+    pub requires_python: Vec<VersionClause>,
 }
 
 /// Reads the block of one script; `None` without a block.
@@ -52,7 +53,7 @@ fn metadata(file: &str, line: usize, block: &str) -> Result<Metadata, Vec<Findin
     let requires_python = match table.get("requires-python") {
         None => Vec::new(),
         Some(toml::Value::String(text)) => {
-            version_clauses(text).map_err(|why| wrong(format!("requires-python: {why}")))?
+            VersionClause::parse_all(text).map_err(|why| wrong(format!("requires-python: {why}")))?
         }
         Some(_) => return Err(wrong("requires-python must be text".to_owned())),
     };
@@ -141,7 +142,8 @@ mod tests {
     fn a_block_gives_its_requirements() {
         let text = "#!/usr/bin/env python3\n# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\n#   \"pillow>=10\",\n#   \"rich\",\n# ]\n# ///\nimport PIL\n";
         let metadata = read("scripts/a.py", text).unwrap().unwrap();
-        assert_eq!(metadata.requires_python, [(">=".to_owned(), "3.11".to_owned())]);
+        let clauses: Vec<String> = metadata.requires_python.iter().map(ToString::to_string).collect();
+        assert_eq!(clauses, [">=3.11"]);
         let names: Vec<String> = metadata.dependencies.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["pillow>=10", "rich"]);
         assert_eq!(read("a.py", "import x\n"), None);

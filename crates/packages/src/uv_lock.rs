@@ -15,8 +15,8 @@ use toml::{Table, Value};
 use crate::finding::{Finding, FindingKind, shown};
 use crate::lock::Lock;
 use crate::pylock;
-use crate::requirement::version_clauses;
 use crate::requirements_txt::text_of;
+use crate::version::{RequiredPython, VersionClause};
 
 /// The version of the format that is read.
 const VERSION: i64 = 1;
@@ -44,7 +44,7 @@ const MAX_STEPS: usize = 20_000;
 pub(crate) struct ScriptLocks {
     pub(crate) lock: Lock,
     /// `requires-python`, by file: operator and version.
-    pub(crate) requires_python: Vec<(String, Vec<(String, String)>)>,
+    pub(crate) requires_python: Vec<RequiredPython>,
 }
 
 /// The locks of scripts, by name, and what is in them or why they cannot be read.
@@ -83,7 +83,10 @@ fn union(named: &[(&str, &SkillFile)]) -> Result<ScriptLocks, Finding> {
     let mut steps = 0;
     for (file, content) in named {
         let read = read(file, &content.bytes, &mut steps)?;
-        requires_python.extend((!read.requires_python.is_empty()).then(|| ((*file).to_owned(), read.requires_python)));
+        requires_python.extend((!read.requires_python.is_empty()).then(|| RequiredPython {
+            file: (*file).to_owned(),
+            clauses: read.requires_python,
+        }));
         for (name, versions) in read.packages {
             let Some((elsewhere, known)) = whole.get_mut(&name) else {
                 whole.insert(name, (file, versions));
@@ -152,7 +155,7 @@ fn add_wheels(table: &mut Table, other: &Table) {
 
 struct Read {
     packages: BTreeMap<String, Versions>,
-    requires_python: Vec<(String, String)>,
+    requires_python: Vec<VersionClause>,
 }
 
 fn read(file: &str, bytes: &[u8], steps: &mut usize) -> Result<Read, Finding> {
@@ -169,7 +172,7 @@ fn read(file: &str, bytes: &[u8], steps: &mut usize) -> Result<Read, Finding> {
     }
     let requires_python = table.get("requires-python").and_then(Value::as_str).unwrap_or_default();
     let requires_python =
-        version_clauses(requires_python).map_err(|why| wrong(file, format!("requires-python: {why}")))?;
+        VersionClause::parse_all(requires_python).map_err(|why| wrong(file, format!("requires-python: {why}")))?;
     let listed = table.get("package").and_then(Value::as_array).map_or(0, Vec::len);
     not_more(file, listed, MAX_LISTED)?;
     let graph = Graph::of(&table).map_err(|why| wrong(file, why))?;

@@ -1,6 +1,187 @@
 //! Versions of packages and their clauses (PEP 440): epoch, release, pre-, post- and development releases, local versions.
 
 use std::cmp::Ordering;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The operator of a version clause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operator {
+    /// `===`: the same text.
+    Same,
+    /// `==`.
+    Equal,
+    /// `~=`: the same up to the last number, or later.
+    Compatible,
+    /// `!=`.
+    Unequal,
+    /// `<=`.
+    AtMost,
+    /// `>=`.
+    AtLeast,
+    /// `<`.
+    Below,
+    /// `>`.
+    Above,
+}
+
+impl Operator {
+    /// All of them, longer ones before those that they begin with.
+    const ALL: [Self; 8] = [
+        Self::Same,
+        Self::Equal,
+        Self::Compatible,
+        Self::Unequal,
+        Self::AtMost,
+        Self::AtLeast,
+        Self::Below,
+        Self::Above,
+    ];
+
+    /// The operator as it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Same => "===",
+            Self::Equal => "==",
+            Self::Compatible => "~=",
+            Self::Unequal => "!=",
+            Self::AtMost => "<=",
+            Self::AtLeast => ">=",
+            Self::Below => "<",
+            Self::Above => ">",
+        }
+    }
+
+    /// The operator that a text begins with, and what follows.
+    pub(crate) fn read(text: &str) -> Option<(Self, &str)> {
+        let mut all = Self::ALL.into_iter();
+        all.find_map(|operator| Some((operator, text.strip_prefix(operator.as_str())?)))
+    }
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// A version clause: `>=1.2`. Serialized as operator and version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "(String, String)", try_from = "(String, String)")]
+pub struct VersionClause {
+    /// The operator.
+    pub operator: Operator,
+    /// The version as written, which may be none of PEP 440.
+    pub version: String,
+}
+
+impl VersionClause {
+    /// Reads a clause. The error is one clause of a sentence.
+    fn parse(text: &str) -> Result<Self, &'static str> {
+        let (operator, version) =
+            Operator::read(text.trim()).ok_or("a version clause begins with ==, ~=, !=, <=, >=, < or >")?;
+        let version = version.trim();
+        let legal =
+            |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '+' | '!' | '*' | '-' | '_');
+        if version.is_empty()
+            || !version.chars().all(legal)
+            || !version.contains(|letter: char| letter.is_ascii_digit())
+        {
+            return Err("a version clause has no version");
+        }
+        Ok(Self {
+            operator,
+            version: version.to_owned(),
+        })
+    }
+
+    /// Clauses between commas. The error is one clause of a sentence.
+    pub(crate) fn parse_all(text: &str) -> Result<Vec<Self>, &'static str> {
+        if text.trim().is_empty() {
+            return Ok(Vec::new());
+        }
+        text.split(',').map(Self::parse).collect()
+    }
+
+    /// Whether it can be compared with versions.
+    pub(crate) fn is_comparable(&self) -> bool {
+        self.operator == Operator::Same || self.allows("0").is_some()
+    }
+
+    /// Whether it allows a version. `None`: the version, or the clause, is not of PEP 440.
+    pub(crate) fn allows(&self, version: &str) -> Option<bool> {
+        match self.operator {
+            Operator::Same => Some(version.trim().eq_ignore_ascii_case(self.version.trim())),
+            operator => satisfies(&Version::parse(version)?, operator, &self.version),
+        }
+    }
+
+    /// Whether it allows a Python of a version. A pattern beside an operator that knows none counts without its `.*`, as installers
+    /// take it: `>=3.6.*` is in use.
+    pub(crate) fn allows_python(&self, version: &str) -> Option<bool> {
+        let has_patterns = matches!(self.operator, Operator::Equal | Operator::Unequal | Operator::Same);
+        match self.version.strip_suffix(".*").filter(|_| !has_patterns) {
+            Some(wanted) => satisfies(&Version::parse(version)?, self.operator, wanted),
+            None => self.allows(version),
+        }
+    }
+}
+
+impl fmt::Display for VersionClause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}{}", self.operator, self.version)
+    }
+}
+
+impl From<VersionClause> for (String, String) {
+    fn from(clause: VersionClause) -> Self {
+        (clause.operator.to_string(), clause.version)
+    }
+}
+
+impl TryFrom<(String, String)> for VersionClause {
+    type Error = &'static str;
+
+    fn try_from((operator, version): (String, String)) -> Result<Self, Self::Error> {
+        let read = Operator::read(&operator).filter(|(_, rest)| rest.is_empty());
+        let (operator, _) = read.ok_or("not the operator of a version clause")?;
+        Ok(Self { operator, version })
+    }
+}
+
+/// The versions of Python that a file asks for. Serialized as file and clauses.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "(String, Vec<VersionClause>)", from = "(String, Vec<VersionClause>)")]
+pub struct RequiredPython {
+    /// The file.
+    pub file: String,
+    /// The clauses, at least one.
+    pub clauses: Vec<VersionClause>,
+}
+
+impl RequiredPython {
+    /// Whether a Python of a version is among them. One of a pre-release counts as its release, as installers take it: who
+    /// tries `3.15.0rc1` means 3.15.
+    pub(crate) fn allows(&self, version: &str) -> bool {
+        let end = version.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
+        let release = &version[..end.unwrap_or(version.len())];
+        let mut clauses = self.clauses.iter();
+        clauses.all(|clause| clause.allows_python(release) != Some(false))
+    }
+}
+
+impl From<RequiredPython> for (String, Vec<VersionClause>) {
+    fn from(required: RequiredPython) -> Self {
+        (required.file, required.clauses)
+    }
+}
+
+impl From<(String, Vec<VersionClause>)> for RequiredPython {
+    fn from((file, clauses): (String, Vec<VersionClause>)) -> Self {
+        Self { file, clauses }
+    }
+}
 
 /// A version that was read. The order of the fields is that in which they are compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,31 +303,21 @@ impl Version {
 }
 
 /// Whether clauses such as `>=1,<2` allow a version. `None`: the version, or a clause, is not of PEP 440.
-pub(crate) fn allows(clauses: &[(String, String)], version: &str) -> Option<bool> {
-    let parsed = Version::parse(version);
+pub(crate) fn allows(clauses: &[VersionClause], version: &str) -> Option<bool> {
     let mut all = true;
-    for (operator, wanted) in clauses {
-        all &= match operator.as_str() {
-            "===" => version.trim().eq_ignore_ascii_case(wanted.trim()),
-            operator => satisfies(parsed.as_ref()?, operator, wanted)?,
-        };
+    for clause in clauses {
+        all &= clause.allows(version)?;
     }
     Some(all)
 }
 
-/// Whether a clause can be compared with versions.
-pub(crate) fn is_clause(operator: &str, wanted: &str) -> bool {
-    let any = Version::parse("0");
-    operator == "===" || any.is_some_and(|any| satisfies(&any, operator, wanted).is_some())
-}
-
-fn satisfies(version: &Version, operator: &str, wanted: &str) -> Option<bool> {
+fn satisfies(version: &Version, operator: Operator, wanted: &str) -> Option<bool> {
     if let Some(prefix) = wanted.strip_suffix(".*") {
         let (epoch, numbers) = release_of(prefix)?;
         let begins = version.begins_with(epoch, &numbers);
         return match operator {
-            "==" => Some(begins),
-            "!=" => Some(!begins),
+            Operator::Equal => Some(begins),
+            Operator::Unequal => Some(!begins),
             _ => None,
         };
     }
@@ -156,27 +327,27 @@ fn satisfies(version: &Version, operator: &str, wanted: &str) -> Option<bool> {
         Some(_) => *version == wanted_version,
         None => public == wanted_version,
     };
-    if wanted_version.local.is_some() && !matches!(operator, "==" | "!=") {
+    if wanted_version.local.is_some() && !matches!(operator, Operator::Equal | Operator::Unequal) {
         return None;
     }
     let order = public.cmp(&wanted_version);
     let is_of_base = version.has_base_of(&wanted_version);
     Some(match operator {
-        "==" => is_equal,
-        "!=" => !is_equal,
-        "<=" => order != Ordering::Greater,
-        ">=" => order != Ordering::Less,
+        Operator::Equal => is_equal,
+        Operator::Unequal => !is_equal,
+        Operator::AtMost => order != Ordering::Greater,
+        Operator::AtLeast => order != Ordering::Less,
         // Versions before the release of the clause that are of that release do not count, nor those after it.
-        "<" => {
+        Operator::Below => {
             let is_excluded = is_of_base && version.is_prerelease() && !wanted_version.is_prerelease();
             order == Ordering::Less && !is_excluded
         }
-        ">" => {
+        Operator::Above => {
             let is_excluded = is_of_base && version.post.is_some() && wanted_version.post.is_none();
             order == Ordering::Greater && !is_excluded
         }
         // Compatible release: the same up to the number before the last one.
-        "~=" => {
+        Operator::Compatible => {
             let (epoch, mut numbers) = release_of(wanted)?;
             numbers.pop();
             if numbers.is_empty() {
@@ -184,7 +355,8 @@ fn satisfies(version: &Version, operator: &str, wanted: &str) -> Option<bool> {
             }
             order != Ordering::Less && version.begins_with(epoch, &numbers)
         }
-        _ => return None,
+        // A comparison of texts.
+        Operator::Same => return None,
     })
 }
 
@@ -342,10 +514,8 @@ mod tests {
             ("~=2.2.post3", &["2.2.post3", "2.3"], &["2.2", "3.0"]),
             ("===1.0+x", &["1.0+X"], &["1.0"]),
         ] {
-            let digit = clause.find(|letter: char| letter.is_ascii_digit()).unwrap();
-            let (operator, wanted) = clause.split_at(digit);
-            let clauses = [(operator.to_owned(), wanted.to_owned())];
-            assert!(is_clause(operator, wanted), "{clause}");
+            let clauses = [VersionClause::parse(clause).unwrap()];
+            assert!(clauses[0].is_comparable(), "{clause}");
             for version in allowed {
                 assert_eq!(allows(&clauses, version), Some(true), "{version} {clause}");
             }
@@ -353,18 +523,59 @@ mod tests {
                 assert_eq!(allows(&clauses, version), Some(false), "{version} {clause}");
             }
         }
-        for (operator, wanted) in [
-            ("==", "x1"),
-            ("<", "1.*"),
-            ("~=", "1"),
-            (">=", "1+x"),
-            ("==", "*"),
-            ("<", "1x"),
-        ] {
-            assert!(!is_clause(operator, wanted), "{operator}{wanted}");
+        for clause in ["==x1", "<1.*", "~=1", ">=1+x", "==*1", "<1x"] {
+            let read = VersionClause::parse(clause).unwrap();
+            assert!(!read.is_comparable(), "{clause}");
         }
-        let clauses = [(">=".to_owned(), "1".to_owned())];
+        let clauses = [VersionClause::parse(">=1").unwrap()];
         assert_eq!(allows(&clauses, "2004d1x"), None);
         assert_eq!(allows(&[], "2004d1x"), Some(true));
+    }
+
+    #[test]
+    fn a_script_asks_for_pythons_of_releases() {
+        for (clauses, version, allowed) in [
+            ("", "3.11.2", true),
+            (">=3.10", "3.11.2", true),
+            (">=3.11.2,<4", "3.11.2", true),
+            (">3.11.2", "3.11.2", false),
+            (">=3.12", "3.11.2", false),
+            ("==3.11.*", "3.11.2", true),
+            ("!=3.11.*", "3.11.2", false),
+            ("==3.1.*", "3.11.2", false),
+            ("~=3.8", "3.11.2", true),
+            ("~=2.7", "3.11.2", false),
+            ("<=3.11.2", "3.11.2", true),
+            ("===3.11.2", "3.11.2", true),
+            ("!=3.11.2", "3.11.2", false),
+            (">=3.6.*", "3.11.2", true),
+            ("<3.11.*", "3.11.2", false),
+            (">=3.15", "3.15.0rc1", true),
+            ("<3.15", "3.15.0rc1", false),
+            (">=3.13", "3.13.0+", true),
+        ] {
+            let required = RequiredPython {
+                file: "a.py".to_owned(),
+                clauses: VersionClause::parse_all(clauses).unwrap(),
+            };
+            assert_eq!(required.allows(version), allowed, "{clauses} {version}");
+        }
+    }
+
+    #[test]
+    fn clauses_are_serialized_as_texts() {
+        let required = RequiredPython {
+            file: "a.py".to_owned(),
+            clauses: VersionClause::parse_all(">=3.8, ===1").unwrap(),
+        };
+        let text = serde_json::to_string(&required).unwrap();
+        assert_eq!(text, r#"["a.py",[[">=","3.8"],["===","1"]]]"#);
+        assert_eq!(serde_json::from_str::<RequiredPython>(&text).unwrap(), required);
+        for operator in Operator::ALL {
+            assert_eq!(Operator::read(operator.as_str()), Some((operator, "")));
+        }
+        for other in [r#"["=","1"]"#, r#"["==1","1"]"#, r#"["","1"]"#] {
+            assert!(serde_json::from_str::<VersionClause>(other).is_err(), "{other}");
+        }
     }
 }
