@@ -48,8 +48,9 @@ pub use disabled::DisabledExecutor;
 pub use error::{ClusterFailure, ClusterFailureKind, ExecutionError, Missing};
 pub use executor::{Capabilities, Executor};
 pub use id::{ExecutionId, ParseExecutionIdError};
+pub use knack_skill::call::Language;
 pub use mime::mime_type;
-pub use request::{ExecutionRequest, InputFile, Language, Limits, Program, SkillMount, WorkingDirectory};
+pub use request::{ExecutionRequest, InputFile, Limits, Program, SkillMount, WorkingDirectory};
 pub use result::{
     ExecutionRecord, ExecutionResult, ExecutionStatus, Exit, FileError, LockReport, OutputFile, StartKind, Stream,
     Timings,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use knack_skill::call::ToolRun;
+use knack_skill::call::{Language, ToolRun};
 use knack_skill::model::{Skill, SkillRef};
 use knack_telemetry::TraceContext;
 
@@ -93,36 +93,6 @@ pub enum Program {
         /// At least one element.
         argv: Vec<String>,
     },
-}
-
-/// A language that code may be written in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Language {
-    /// CPython.
-    Python,
-    /// Node.js.
-    Node,
-}
-
-impl Language {
-    /// The word of the `language` argument of `run_code`: `python` or `node`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Python => "python",
-            Self::Node => "node",
-        }
-    }
-
-    /// Reads the word of the `language` argument; `None` for any other.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        match word {
-            "python" => Some(Self::Python),
-            "node" => Some(Self::Node),
-            _ => None,
-        }
-    }
 }
 
 /// A skill's folder as the code sees it.

@@ -24,7 +24,7 @@ use knack_wire::drive::{GeneratedFile, NativeRun};
 use knack_wire::{CallOutcome, ToolCall};
 use tokio_util::sync::CancellationToken;
 
-use self::convert::{NOT_STARTED, answered, end_of, in_flight, language_of, limits, mount_name, native, not_started};
+use self::convert::{NOT_STARTED, answered, end_of, in_flight, limits, mount_name, native, not_started};
 pub(crate) use self::loop_state::LoopState;
 use self::open_run::OpenRun;
 use super::grants::Grants;
@@ -297,7 +297,7 @@ impl ToolRunner {
             skill: spec.skill.clone(),
             program: match &spec.program {
                 call::Program::Code { language, source } => Program::Code {
-                    language: language_of(*language),
+                    language: *language,
                     source: source.clone(),
                 },
                 call::Program::Argv(argv) => Program::Command { argv: argv.clone() },

@@ -131,11 +131,11 @@ pub(super) fn code(context: &CallContext<'_>, tool: &str, arguments: &Map<String
 }
 
 fn language(word: Option<&str>, context: &CallContext<'_>) -> Result<Language, String> {
-    match word {
-        None | Some("python") => Ok(Language::Python),
-        Some("node") if context.catalog.settings().node == Node::Present => Ok(Language::Node),
-        Some("node") => Err("this runtime has no node; write Python".to_owned()),
-        Some(_) => Err("language is neither \"python\" nor \"node\"".to_owned()),
+    match word.map_or(Some(Language::Python), Language::from_word) {
+        Some(Language::Python) => Ok(Language::Python),
+        Some(Language::Node) if context.catalog.settings().node == Node::Present => Ok(Language::Node),
+        Some(Language::Node) => Err("this runtime has no node; write Python".to_owned()),
+        None => Err("language is neither \"python\" nor \"node\"".to_owned()),
     }
 }
 

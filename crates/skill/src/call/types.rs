@@ -59,13 +59,34 @@ pub enum Decision {
     Run(Box<RunSpec>),
 }
 
-/// Language of model-written code.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A language that code may be written in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Language {
     /// CPython 3.
     Python,
-    /// JavaScript.
+    /// JavaScript of Node.js.
     Node,
+}
+
+impl Language {
+    /// The word of the `language` argument of `run_code`: `python` or `node`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::Node => "node",
+        }
+    }
+
+    /// Reads the word of the `language` argument; `None` for any other.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "python" => Some(Self::Python),
+            "node" => Some(Self::Node),
+            _ => None,
+        }
+    }
 }
 
 /// What runs.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use knack_execution::{ExecutionRequest, ExecutionStatus, Exit, Language, Limits};
-use knack_skill::call::{self, End, Outcome};
+use knack_execution::{ExecutionRequest, ExecutionStatus, Exit, Limits};
+use knack_skill::call::{End, Outcome};
 use knack_skill::model::SandboxRequest;
 use knack_telemetry::genai::{CallFacts, Failure};
 use knack_wire::drive::NativeRun;
@@ -65,14 +65,6 @@ pub(super) fn end_of(exit: Exit, timeout_seconds: u64) -> End {
         },
         Exit::OutOfMemory => End::OutOfMemory,
         Exit::OutputLimit | Exit::DiskLimit | Exit::ProcessLimit => End::Signal(9),
-    }
-}
-
-/// The executor's language.
-pub(super) const fn language_of(language: call::Language) -> Language {
-    match language {
-        call::Language::Python => Language::Python,
-        call::Language::Node => Language::Node,
     }
 }
 
