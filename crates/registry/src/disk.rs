@@ -1,12 +1,16 @@
-//! The steps on a disk that a store is made of. Each is on the disk when it returns.
+//! The steps on a disk that a store is made of. Each is on the disk when it returns, and follows no link.
 
 use std::fmt::Debug;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, fsync, mkdirat, renameat, unlinkat};
+
+use crate::no_link::{self, kind, listed, parent};
 
 /// Tries, a pause apart, to have a folder alone: a process that is replaced may still end, and a reader holds the lock
 /// for a moment.
@@ -35,42 +39,36 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        fs::DirBuilder::new().mode(0o700).create(path)?;
+        let (within, name) = parent(path)?;
+        mkdirat(within, name, Mode::RWXU)?;
         sync_parent(path)
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(path)?;
+        let mut file = no_link::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         sync_parent(path)
     }
 
     fn append(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let is_new = !path.exists();
-        let mut file = fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(path)?;
+        let (within, name) = parent(path)?;
+        let is_new = kind(within.as_fd(), name).is_err();
+        let mut file = no_link::open(path, OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND)?;
         file.write_all(bytes)?;
         file.sync_data()?;
         if is_new { sync_parent(path) } else { Ok(()) }
     }
 
     fn cut(&self, path: &Path, length: u64) -> io::Result<()> {
-        let file = fs::OpenOptions::new().write(true).open(path)?;
+        let file = no_link::open(path, OFlags::WRONLY)?;
         file.set_len(length)?;
         file.sync_all()
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)?;
+        let ((before, old), (after, new)) = (parent(from)?, parent(to)?);
+        renameat(before, old, after, new)?;
         sync_parent(to)?;
         if from.parent() == to.parent() {
             return Ok(());
@@ -79,11 +77,12 @@ impl Disk for RealDisk {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        if fs::symlink_metadata(path)?.is_dir() {
-            fs::remove_dir_all(path)
-        } else {
-            fs::remove_file(path)
+        let (within, name) = parent(path)?;
+        if kind(within.as_fd(), name)? == FileType::Directory {
+            // It follows no link that is in the folder, or takes its place.
+            return fs::remove_dir_all(path);
         }
+        Ok(unlinkat(within, name, AtFlags::empty())?)
     }
 }
 
@@ -96,12 +95,7 @@ pub fn is_full(error: &io::Error) -> bool {
 /// so it is for the start, before anything is served. Errors: another process still has it (`does` says what it does in the
 /// folder), or the disk fails.
 pub fn lock_alone(path: &Path, does: &str) -> io::Result<File> {
-    let lock = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)?;
+    let lock = no_link::open(path, OFlags::WRONLY | OFlags::CREATE)?;
     for _ in 0..LOCK_TRIES {
         match lock.try_lock() {
             Ok(()) => return Ok(lock),
@@ -119,7 +113,7 @@ pub fn lock_alone(path: &Path, does: &str) -> io::Result<File> {
 /// A name is on the disk once its folder is.
 fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
+        Some(parent) => Ok(fsync(listed(parent)?)?),
         None => Ok(()),
     }
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use knack_skill::tree;
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::Files;
 use crate::disk::{Disk, RealDisk, is_full};
@@ -27,6 +27,7 @@ use crate::draft::Draft;
 use crate::error::StoreError;
 use crate::mode::Mode;
 use crate::model::{SkillEntry, Stamp};
+use crate::no_link;
 use crate::owner::Owner;
 use crate::page::{Page, Paged};
 use crate::store::Store;
@@ -74,7 +75,8 @@ pub struct OpenedFolder {
 }
 
 impl FolderStore {
-    /// Opens a folder, which is made if it is not there. Errors: another process uses it, or the disk fails.
+    /// Opens a folder, which is made if it is not there, and may be a link: no other is followed. Errors: another process uses it, or the
+    /// disk fails.
     pub fn open(root: &Path) -> io::Result<OpenedFolder> {
         Self::open_on(root, Box::new(RealDisk))
     }
@@ -82,26 +84,24 @@ impl FolderStore {
     /// As [`Self::open`], on a disk that may fail.
     pub fn open_on(root: &Path, disk: Box<dyn Disk>) -> io::Result<OpenedFolder> {
         fs::create_dir_all(root)?;
-        let lock = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(root.join("lock"))?;
+        let root = no_link::named(root)?;
+        let lock = no_link::open(&root.join("lock"), OFlags::WRONLY | OFlags::CREATE)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| io::Error::other("another knack uses this folder; stop it, or name another folder"))?;
         for folder in ["staging", "skills"] {
-            if !root.join(folder).is_dir() {
+            if !no_link::is_folder(&root.join(folder))? {
                 disk.create_folder(&root.join(folder))?;
             }
         }
-        for entry in fs::read_dir(root.join("staging"))? {
-            disk.remove(&entry?.path())?;
+        let staging = root.join("staging");
+        for name in no_link::names(&staging)? {
+            disk.remove(&staging.join(name))?;
         }
-        let secret = secret(root, &*disk)?;
+        let secret = secret(&root, &*disk)?;
         let (index, broken) = read_all(&root.join("skills"), &*disk)?;
         let store = Self {
             inner: Arc::new(Inner {
-                root: root.to_owned(),
+                root,
                 disk,
                 writing: Mutex::new(()),
                 index: RwLock::new(index),
@@ -335,7 +335,7 @@ impl Inner {
     fn files(&self, entry: &SkillEntry, number: u32) -> Result<Files, StoreError> {
         let version = entry.version(number).ok_or(StoreError::NotFound)?;
         let path = self.folder(&entry.id).join(format!("{number}.files"));
-        let bytes = match fs::read(&path) {
+        let bytes = match no_link::read(&path) {
             Ok(bytes) => bytes,
             // Deleted since the entry was read.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(StoreError::NotFound),

@@ -33,6 +33,7 @@ mod litellm;
 mod methods;
 mod mode;
 mod model;
+pub mod no_link;
 mod numbered_page;
 mod omniroute;
 mod openai;

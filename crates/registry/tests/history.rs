@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use disk::{DiskStep, FailingDisk, Fate};
+use futures::FutureExt as _;
 use knack_registry::fixture::{flushed, now, wait};
 use knack_registry::{
     Disk, ExecutedSkill, Execution, ExecutionQuery, FolderHistory, History, HistorySettings, Owner, Status, read_folder,
@@ -337,6 +338,28 @@ fn a_disk_that_waits_delays_nothing_and_what_is_dropped_is_counted_and_reported(
             read_folder(work.path()).unwrap().executions.len() as u64,
             3_000 - dropped
         );
+    });
+}
+
+/// Gateways give up on a volume that hangs, and report again.
+#[test]
+fn who_waits_for_a_disk_that_hangs_takes_no_thread() {
+    let work = tempfile::tempdir().unwrap();
+    wait(async {
+        let held = Arc::new(AtomicBool::new(true));
+        let disk = slow(usize::MAX, Arc::clone(&held));
+        let opened = FolderHistory::open_on(work.path(), HistorySettings::of_days(30), quiet, disk);
+        let history = opened.unwrap().history;
+        history.note(execution("a", Status::Success));
+        // More than tokio has threads for.
+        for _ in 0..600 {
+            assert_eq!(history.flush().now_or_never(), None);
+        }
+        // Less than one flush waits.
+        let elsewhere = tokio::time::timeout(Duration::from_secs(3), tokio::task::spawn_blocking(|| ()));
+        elsewhere.await.unwrap().unwrap();
+        held.store(false, Ordering::SeqCst);
+        flushed(&history).await;
     });
 }
 

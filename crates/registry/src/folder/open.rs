@@ -1,15 +1,17 @@
 //! Reading a folder when it is opened.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::{fs, io};
 
+use rustix::fs::OFlags;
 use uuid::Uuid;
 
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::model::{ID_PREFIX, SkillEntry};
+use crate::no_link;
 use crate::owner::Owner;
 
 /// Largest entry that an upload may make: a hundred versions, each with a description of 8 KiB.
@@ -25,7 +27,7 @@ pub(super) type FolderIndex = BTreeMap<Owner, BTreeMap<String, Arc<SkillEntry>>>
 /// The key of callers' hashes, which is made with the folder.
 pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
     let path = root.join("secret");
-    match fs::read(&path) {
+    match no_link::read(&path) {
         Ok(bytes) => bytes.try_into().map_err(|_| {
             io::Error::other(
                 "the file secret does not have 32 bytes; restore it, or remove it and lose access to all skills",
@@ -48,8 +50,8 @@ pub(super) fn secret(root: &Path, disk: &dyn Disk) -> io::Result<[u8; 32]> {
 /// Reads every entry, and removes the files of versions that no entry names.
 pub(super) fn read_all(skills: &Path, disk: &dyn Disk) -> io::Result<(FolderIndex, Vec<String>)> {
     let (mut index, mut broken) = (FolderIndex::new(), Vec::new());
-    for entry in fs::read_dir(skills)? {
-        let folder = entry?.path();
+    for name in no_link::names(skills)? {
+        let folder = skills.join(name);
         match read_one(&folder) {
             Ok(entry) => {
                 remove_unnamed(&folder, &entry, disk)?;
@@ -78,10 +80,13 @@ pub(super) fn entry_bytes(entry: &SkillEntry) -> Result<Vec<u8>, StoreError> {
 
 pub(super) fn read_one(folder: &Path) -> io::Result<SkillEntry> {
     let path = folder.join(ENTRY);
-    if fs::metadata(&path)?.len() > ENTRY_READ_MAX_BYTES {
+    let mut file = no_link::open(&path, OFlags::RDONLY)?;
+    if file.metadata()?.len() > ENTRY_READ_MAX_BYTES {
         return Err(io::Error::other("the entry is too large"));
     }
-    let entry: SkillEntry = serde_json::from_slice(&fs::read(&path)?)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let entry: SkillEntry = serde_json::from_slice(&bytes)?;
     let named = folder.file_name().and_then(|name| name.to_str());
     if named != Some(&entry.id) || !entry.id.starts_with(ID_PREFIX) {
         return Err(io::Error::other("the entry belongs to another folder"));
@@ -90,9 +95,9 @@ pub(super) fn read_one(folder: &Path) -> io::Result<SkillEntry> {
 }
 
 fn remove_unnamed(folder: &Path, entry: &SkillEntry, disk: &dyn Disk) -> io::Result<()> {
-    for found in fs::read_dir(folder)? {
-        let path = found?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    for found in no_link::names(folder)? {
+        let path = folder.join(&found);
+        let name = found.to_str().unwrap_or_default();
         let number = name.strip_suffix(".files").and_then(|number| number.parse().ok());
         if number.is_some_and(|number| entry.version(number).is_none()) {
             disk.remove(&path)?;

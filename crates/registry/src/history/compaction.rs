@@ -1,7 +1,8 @@
 //! Files of a history are removed as a whole; what is still kept of one is copied to the last file before that.
 
-use std::fs;
 use std::io;
+
+use rustix::fs::OFlags;
 
 use super::index::DiskLine;
 use super::inner::Inner;
@@ -10,6 +11,7 @@ use super::segments::Segments;
 use super::settings::FILE_BYTES;
 use crate::disk::is_full;
 use crate::model::now;
+use crate::no_link;
 
 /// Removes executions beyond the bounds, then the oldest files until the disk is within its own.
 pub(super) fn compact(inner: &Inner, segments: &mut Segments) {
@@ -64,7 +66,8 @@ fn remove_surplus(inner: &Inner, segments: &mut Segments, most_bytes: u64) {
 }
 
 fn has_reserve(inner: &Inner) -> bool {
-    fs::metadata(inner.folder.join(RESERVE)).is_ok_and(|file| file.len() == FILE_BYTES)
+    let found = no_link::open(&inner.folder.join(RESERVE), OFlags::RDONLY).and_then(|file| file.metadata());
+    found.is_ok_and(|file| file.len() == FILE_BYTES)
 }
 
 /// Takes the space that compaction has for itself when the volume is full.
@@ -94,7 +97,7 @@ fn carry(inner: &Inner, segments: &mut Segments, file: u32) -> io::Result<()> {
     let Some(oldest) = lines.iter().map(|(_, time, _)| *time).min() else {
         return Ok(());
     };
-    let bytes = match fs::read(path(&inner.folder, file)) {
+    let bytes = match no_link::read(&path(&inner.folder, file)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error),

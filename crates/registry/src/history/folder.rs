@@ -11,18 +11,20 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::sync::oneshot;
 
 use super::compaction::{compact, hold_reserve, make_room};
 use super::execution::Execution;
 use super::index::{DiskLine, Index, Location};
 use super::inner::Inner;
 use super::lines::{FOLDER, Line, WRITER};
+use super::reads::Reads;
 use super::segments::Segments;
 use super::settings::HistorySettings;
 use super::writer::{WriterMessage, write};
@@ -30,6 +32,7 @@ use super::{ExecutionPage, ExecutionQuery, History};
 use crate::disk::{Disk, RealDisk, is_full, lock_alone};
 use crate::error::StoreError;
 use crate::model::now;
+use crate::no_link;
 use crate::owner::Owner;
 
 /// Notes that wait for the disk: three of each of some hundred runs at once.
@@ -38,6 +41,8 @@ const QUEUE_MAX: usize = 1_024;
 const QUEUE_MAX_BYTES: usize = 8 << 20;
 /// The longest wait for the disk, at an orderly end and for a report.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause before a flush for which the queue has no room asks again. It waits on no thread: all of them would be gone on a disk that hangs.
+const FULL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Executions in a folder of this machine.
 #[derive(Debug)]
@@ -46,6 +51,7 @@ pub struct FolderHistory {
     /// `None` while it is dropped.
     pub(super) sender: Option<SyncSender<WriterMessage>>,
     writer: Option<thread::JoinHandle<()>>,
+    reads: Reads,
     _lock: File,
 }
 
@@ -118,8 +124,8 @@ impl FolderHistory {
         notify: fn(&str),
         disk: Box<dyn Disk>,
     ) -> io::Result<OpenedHistory> {
-        let folder = root.join(FOLDER);
-        if !folder.is_dir() {
+        let folder = no_link::named(root)?.join(FOLDER);
+        if !no_link::is_folder(&folder)? {
             disk.create_folder(&folder)?;
         }
         let lock = lock_alone(&folder.join(WRITER), "writes the history of this folder")?;
@@ -150,6 +156,7 @@ impl FolderHistory {
             inner,
             sender: Some(sender),
             writer: Some(writer),
+            reads: Reads::default(),
             _lock: lock,
         };
         Ok(OpenedHistory {
@@ -168,14 +175,22 @@ impl FolderHistory {
 
     /// Waits until all notes so far are on the disk, or refused by it and counted as dropped, at most for a bound. `false`: the bound has passed.
     pub async fn flush(&self) -> bool {
-        let Some(sender) = self.sender.clone() else {
+        let Some(sender) = &self.sender else {
             return false;
         };
-        let flushed = tokio::task::spawn_blocking(move || {
-            let (done, flushed) = sync_channel(1);
-            sender.send(WriterMessage::Flush(done)).is_ok() && flushed.recv_timeout(FLUSH_TIMEOUT).is_ok()
-        });
-        flushed.await.unwrap_or(false)
+        let flush = async {
+            let (done, flushed) = oneshot::channel();
+            let mut message = WriterMessage::Flush(done);
+            while let Err(refused) = sender.try_send(message) {
+                let TrySendError::Full(back) = refused else {
+                    return false;
+                };
+                message = back;
+                tokio::time::sleep(FULL_PAUSE).await;
+            }
+            flushed.await.is_ok()
+        };
+        tokio::time::timeout(FLUSH_TIMEOUT, flush).await.unwrap_or(false)
     }
 
     /// Whether the last note of an execution is not on the disk, since the disk refused it or the queue was full. Valid after a [flush](Self::flush).
@@ -221,12 +236,16 @@ impl FolderHistory {
 
     pub(super) async fn read(&self, locations: Vec<(String, Location)>) -> Result<Vec<Execution>, StoreError> {
         let inner = Arc::clone(&self.inner);
-        let read = tokio::task::spawn_blocking(move || {
+        let is_of_disk = |(_, location): &(String, Location)| matches!(location, Location::Disk(_));
+        let needs_disk = locations.iter().any(is_of_disk);
+        let read = move || {
             let read = locations.into_iter().map(|(id, location)| inner.read(&id, location));
             read.filter_map(Result::transpose).collect::<io::Result<Vec<_>>>()
-        });
-        let read = read.await.map_err(|error| StoreError::Failed(error.to_string()))?;
-        read.map_err(|error| StoreError::Failed(error.to_string()))
+        };
+        if needs_disk {
+            return self.reads.done(read).await;
+        }
+        read().map_err(|error| StoreError::Failed(error.to_string()))
     }
 }
 
@@ -298,4 +317,39 @@ pub(super) fn line(execution: &Execution) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(execution)?;
     line.push(b'\n');
     Ok(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{flushed, wait};
+
+    #[test]
+    fn what_the_disk_has_is_read_within_the_bounds_of_reads() {
+        let work = tempfile::tempdir().unwrap();
+        wait(async {
+            let opened = FolderHistory::open(work.path(), HistorySettings::of_days(1), |_| ()).unwrap();
+            let mut history = opened.history;
+            let caller = Owner::from([1; 32]);
+            let execution = serde_json::json!({
+                "id": "a", "caller": caller, "skill": null, "tool": "t", "request": "r", "input": null, "output": null,
+                "status": "success", "error": null, "durationMs": null, "created": now(),
+            });
+            history.note(serde_json::from_value(execution).unwrap());
+            flushed(&history).await;
+            let all = ExecutionQuery {
+                skill: None,
+                status: None,
+                skip: 0,
+                limit: 9,
+            };
+            assert_eq!(history.find(&caller, &all).await.unwrap().items.len(), 1);
+            history.reads = Reads::new(0, Duration::from_millis(10));
+            let refused = history.find(&caller, &all).await.unwrap_err();
+            assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
+            let refused = history.get(&caller, "a").await.unwrap_err();
+            assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
+            assert_eq!(history.get(&caller, "none").await.unwrap(), None, "needs no disk");
+        });
+    }
 }

@@ -1,12 +1,13 @@
 //! The state that a history and its writer thread share.
 
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+
+use rustix::fs::OFlags;
 
 use super::execution::Execution;
 use super::holders::Holders;
@@ -15,6 +16,7 @@ use super::lines::path;
 use super::settings::HistorySettings;
 use crate::disk::Disk;
 use crate::model::now;
+use crate::no_link;
 
 /// The shared state.
 pub(super) struct Inner {
@@ -86,7 +88,7 @@ impl Inner {
     }
 
     fn read_line(&self, DiskLine { file, offset, length }: DiskLine) -> io::Result<Option<Execution>> {
-        let file = match File::open(path(&self.folder, file)) {
+        let file = match no_link::open(&path(&self.folder, file), OFlags::RDONLY) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),

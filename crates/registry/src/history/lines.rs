@@ -2,13 +2,13 @@
 //! grows at its end, and is removed as a whole; what is still kept of it was copied to the last file by then.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::execution::Execution;
+use crate::no_link;
 
 /// The folder below that of the registry.
 pub(super) const FOLDER: &str = "executions";
@@ -36,8 +36,7 @@ pub(super) struct Lines {
 /// The numbers of the files, oldest first.
 pub(super) fn numbers(folder: &Path) -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let name = entry?.file_name();
+    for name in no_link::names(folder)? {
         let number = name.to_str().and_then(|name| name.strip_suffix(".jsonl"));
         numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
     }
@@ -83,7 +82,7 @@ pub struct StoredHistory {
 /// Reads the history below the folder of a registry, also while a process writes it. An execution that a gone process has not
 /// ended is an error, as it will be for that process's successor.
 pub fn read_folder(root: &Path) -> io::Result<StoredHistory> {
-    let folder = root.join(FOLDER);
+    let folder = no_link::named(root)?.join(FOLDER);
     // Checked first: a process that ends while this reads has ended its executions, or they are shown as running.
     let is_written = is_written(&folder)?;
     let mut latest = BTreeMap::new();
@@ -95,7 +94,7 @@ pub fn read_folder(root: &Path) -> io::Result<StoredHistory> {
                 continue;
             }
             last = Some(number);
-            match fs::read(path(&folder, number)) {
+            match no_link::read(&path(&folder, number)) {
                 Ok(bytes) => kept.broken += take_lines(&bytes, &mut latest),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => is_gone = true,
                 Err(error) => return Err(error),
@@ -133,7 +132,7 @@ fn take_lines(bytes: &[u8], latest: &mut BTreeMap<String, Execution>) -> usize {
 }
 
 fn is_written(folder: &Path) -> io::Result<bool> {
-    match File::open(folder.join(WRITER)) {
+    match no_link::open(&folder.join(WRITER), OFlags::RDONLY) {
         // Released when this returns; a writer that starts at this moment retries.
         Ok(lock) => Ok(flock(&lock, FlockOperation::NonBlockingLockShared).is_err()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

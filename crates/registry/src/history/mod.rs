@@ -8,6 +8,7 @@ mod holders;
 mod index;
 mod inner;
 mod lines;
+mod reads;
 mod segments;
 mod settings;
 mod writer;

@@ -1,13 +1,13 @@
 //! The files of a history: grown at the end, closed by size and age, removed as a whole.
 
 use std::collections::VecDeque;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::lines::{Line, numbers, parse, path};
 use super::settings::FILE_BYTES;
 use crate::disk::Disk;
+use crate::no_link;
 
 /// A new file is started each day, so that old executions are removed within a day of their time.
 const FILE_SPAN_MICROS: i64 = 24 * 3_600 * 1_000_000;
@@ -56,7 +56,7 @@ impl Segments {
         };
         for number in numbers(folder)? {
             let path = path(folder, number);
-            let bytes = fs::read(&path)?;
+            let bytes = no_link::read(&path)?;
             let found = parse(&bytes);
             if found.whole < bytes.len() as u64 {
                 disk.cut(&path, found.whole)?;

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
 
 use super::compaction::{compact, hold_reserve, make_room};
 use super::index::DiskLine;
@@ -28,7 +30,7 @@ pub(super) enum WriterMessage {
         line: Vec<u8>,
     },
     /// Answers when all before this is written.
-    Flush(SyncSender<()>),
+    Flush(oneshot::Sender<()>),
 }
 
 impl WriterMessage {
@@ -64,7 +66,7 @@ pub(super) fn write(inner: &Inner, mut segments: Segments, messages: &Receiver<W
         // All that was promised is written; to make room may take longer.
         for done in flushed {
             // The caller may have gone.
-            let _ = done.try_send(());
+            let _ = done.send(());
         }
         compact(inner, &mut segments);
         if tried.elapsed() >= RESERVE_EVERY {

@@ -260,6 +260,41 @@ fn uploads_and_containers_are_there_after_a_restart_for_their_owner_and_for_no_o
     assert_eq!(contents(&store, &B), BTreeMap::new());
 }
 
+/// The folder may be one of a checkout: that of `knack dev --registry` holds it.
+#[test]
+fn neither_a_link_nor_a_name_in_an_entry_leads_out_of_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (root, victim) = (folder.path().join("files"), folder.path().join("victim"));
+    std::fs::write(&victim, "mine").unwrap();
+    let open = || LocalFiles::open(&root, Bounds::default(), clock());
+    let store = open().unwrap();
+    let upload = id_of(ask(&store, &A, new_file("a"), "of a")).unwrap();
+    drop(store);
+    let entry = std::fs::read_dir(root.join("records")).unwrap().next().unwrap();
+    let entry = entry.unwrap().path();
+    let text = std::fs::read_to_string(&entry).unwrap();
+    for name in ["../../victim", victim.to_str().unwrap()] {
+        std::fs::write(&entry, text.replace(&upload, name)).unwrap();
+        let store = open().unwrap();
+        for op in [Op::FileContent(name.to_owned()), Op::DeleteFile(name.to_owned())] {
+            let refused = ask(&store, &A, op, "");
+            assert_eq!(refused, Err(Refusal::Missing("File", name.to_owned())));
+        }
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "mine");
+    }
+    for name in ["contents", "records", "lock", ""] {
+        let place = root.join(name).components().collect::<std::path::PathBuf>();
+        let target = folder.path().join("elsewhere");
+        std::fs::rename(&place, &target).unwrap();
+        std::os::unix::fs::symlink(&target, &place).unwrap();
+        let said = open().unwrap_err().to_string();
+        assert!(said.contains("is a symbolic link"), "{name}: {said}");
+        std::fs::remove_file(&place).unwrap();
+        std::fs::rename(&target, &place).unwrap();
+    }
+    open().unwrap();
+}
+
 #[test]
 fn two_writers_of_one_container_keep_each_others_files_and_the_last_of_a_path_counts() {
     let folder = tempfile::tempdir().unwrap();

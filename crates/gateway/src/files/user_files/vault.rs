@@ -7,12 +7,12 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use knack_registry::{Disk, lock_alone};
+use knack_registry::{Disk, lock_alone, no_link};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -52,12 +52,17 @@ struct VaultEntry {
     object: Object,
 }
 
+/// Whether the name of a content names nothing outside of its folder: the folder may be somebody else's, as in a checkout.
+fn is_plain(name: &str) -> bool {
+    Path::new(name).file_name().is_some_and(|last| last == name)
+}
+
 impl Vault {
     /// A temporary folder.
     pub(super) fn temporary(disk: Box<dyn Disk>) -> io::Result<Self> {
         let folder = Temporary::make()?;
         let vault = Self {
-            root: folder.path().to_owned(),
+            root: no_link::named(folder.path())?,
             disk,
             held: HeldFolder::Temporary { _folder: folder },
         };
@@ -66,29 +71,28 @@ impl Vault {
     }
 
     /// Opens a folder that is kept, with its objects. Partial writes of an ended process are removed. Errors: the disk fails,
-    /// another process has the folder, or a newer version wrote it.
+    /// another process has the folder, a newer version wrote it, or it is a link, which may be that of a checkout.
     pub(super) fn open(root: &Path, disk: Box<dyn Disk>) -> io::Result<(Self, Vec<(FileOwner, Object)>)> {
-        if !root.is_dir() {
-            disk.create_folder(root)?;
+        let root = no_link::below_named(root)?;
+        if !no_link::is_folder(&root)? {
+            disk.create_folder(&root)?;
         }
+        let lock = lock_alone(&root.join("lock"), "keeps files in this folder")?;
         let vault = Self {
-            root: root.to_owned(),
+            root,
             disk,
-            held: HeldFolder::Kept {
-                _lock: lock_alone(&root.join("lock"), "keeps files in this folder")?,
-            },
+            held: HeldFolder::Kept { _lock: lock },
         };
         for folder in [vault.contents(), vault.entries()] {
-            if !folder.is_dir() {
+            if !no_link::is_folder(&folder)? {
                 vault.disk.create_folder(&folder)?;
             }
         }
         let objects = vault.read_entries()?;
         let named: BTreeSet<&str> = objects.iter().flat_map(|(_, object)| object.contents()).collect();
-        for entry in fs::read_dir(vault.contents())? {
-            let entry = entry?;
-            if !entry.file_name().to_str().is_some_and(|name| named.contains(name)) {
-                vault.disk.remove(&entry.path())?;
+        for found in no_link::names(&vault.contents())? {
+            if !found.to_str().is_some_and(|name| named.contains(name)) {
+                vault.disk.remove(&vault.contents().join(found))?;
             }
         }
         Ok((vault, objects))
@@ -111,13 +115,13 @@ impl Vault {
 
     fn read_entries(&self) -> io::Result<Vec<(FileOwner, Object)>> {
         let mut objects = Vec::new();
-        for entry in fs::read_dir(self.entries())? {
-            let path = entry?.path();
+        for found in no_link::names(&self.entries())? {
+            let path = self.entries().join(found);
             if path.extension().is_none_or(|extension| extension != "json") {
                 self.disk.remove(&path)?;
                 continue;
             }
-            let value: serde_json::Value = match serde_json::from_slice(&fs::read(&path)?) {
+            let value: serde_json::Value = match serde_json::from_slice(&no_link::read(&path)?) {
                 Ok(value) => value,
                 Err(error) => {
                     tracing::warn!(%error, path = %path.display(), "a stored file is skipped: its entry cannot be read");
@@ -134,7 +138,7 @@ impl Vault {
                 account: entry.account,
                 caller: entry.caller,
             };
-            let is_whole = |name: &&str| self.contents().join(name).is_file();
+            let is_whole = |name: &&str| is_plain(name) && no_link::is_file(&self.contents().join(name));
             if entry.object.contents().iter().all(is_whole) {
                 objects.push((owner, entry.object));
             } else {
@@ -152,13 +156,13 @@ impl Vault {
 
     /// Makes a content that is that of another id.
     pub(super) fn copy(&self, from: &str, to: &str) -> io::Result<()> {
-        let content = fs::read(self.contents().join(from))?;
+        let content = no_link::read(&self.contents().join(from))?;
         self.write(to, &content)
     }
 
     /// One content.
     pub(super) fn read(&self, id: &str) -> io::Result<Bytes> {
-        fs::read(self.contents().join(id)).map(Bytes::from)
+        no_link::read(&self.contents().join(id)).map(Bytes::from)
     }
 
     /// Removes contents that no entry names. One that stays is removed at the next start.
@@ -196,6 +200,6 @@ impl Vault {
     /// How many contents there are.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
-        fs::read_dir(self.contents()).map_or(0, Iterator::count)
+        no_link::names(&self.contents()).map_or(0, |names| names.len())
     }
 }
