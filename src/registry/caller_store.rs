@@ -11,9 +11,6 @@ use super::cluster::{Actor, Cluster};
 use crate::access_review::AccessAction;
 use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
 
-/// What a file set costs besides its bytes while it is packed: a zip of it, of about its size at most.
-const COPIES: usize = 2;
-
 /// What every request shares.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -102,15 +99,8 @@ impl CallerStore {
         entry: &SkillEntry,
         number: u32,
     ) -> Result<(Files, MemoryShare), StoreError> {
-        let version = entry.version(number).ok_or(StoreError::NotFound)?;
-        let bytes = usize::try_from(version.bytes)
-            .unwrap_or(usize::MAX)
-            .saturating_mul(COPIES);
-        let share = self.shared.downloads.try_take(bytes).map_err(|_| {
-            StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
-        })?;
-        let files = self.shared.cluster.content(owner.group(), &entry.id, number).await?;
-        Ok((files, share))
+        let (cluster, memory) = (&self.shared.cluster, &self.shared.downloads);
+        cluster.content(owner.group(), &entry.id, number, memory).await
     }
 
     /// Where a change is made, and who makes it.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
+use knack_memory::{MemoryBudget, MemoryShare};
 use knack_registry::{Draft, Files, Mode, Page, Paged, SkillEntry, Stamp, StoreError};
 use knack_vocabulary::NAME_MAX_BYTES;
 use kube::Client;
@@ -119,13 +120,19 @@ impl Cluster {
             .ok_or(StoreError::NotFound)
     }
 
-    /// The files of a version.
-    pub(super) async fn content(&self, namespace: &str, id: &str, number: u32) -> Result<Files, StoreError> {
+    /// The files of a version, and the memory that they take.
+    pub(super) async fn content(
+        &self,
+        namespace: &str,
+        id: &str,
+        number: u32,
+        memory: &MemoryBudget,
+    ) -> Result<(Files, MemoryShare), StoreError> {
         let known = self.get(namespace, id)?;
         let version = known.entry().and_then(|entry| entry.version(number));
-        let digest = version.ok_or(StoreError::NotFound)?.digest.as_str().into();
+        let version = version.ok_or(StoreError::NotFound)?;
         Contents::of(&self.client, namespace)
-            .read(known.config_maps(number), digest)
+            .read(known.config_maps(number), version, memory)
             .await
     }
 

@@ -1,12 +1,13 @@
 //! The files of a version in immutable ConfigMaps: made, read, and given to the Skill that they are of.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::{Skill, SkillOverrides};
+use knack_memory::{MemoryBudget, MemoryShare, OverBudget};
 use knack_registry::{Files, StoreError, Version};
 use knack_skill::model::SkillRef;
+use knack_skill::tree::MAX_FOLDER_BYTES;
 use knack_vocabulary::{FIELD_MANAGER_REGISTRY, LABEL_UPLOAD};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
@@ -16,6 +17,10 @@ use super::failure::{FirstFailure, is_conflict, is_missing, store_error};
 use super::objects::{config_map_name, owner, shard_name};
 use crate::api_call::{CallError, call};
 use crate::artifact;
+use crate::sources::{CONFIG_MAP_MAX_BYTES, bytes_of, most_bytes_of};
+
+/// What a file set costs: while it is read the ConfigMaps and the files, later the files and a zip of about their size.
+const COPIES: usize = 2;
 
 /// The ConfigMaps of a version, without an owner.
 pub(super) fn config_maps(namespace: &str, skill: &str, version: &Version, files: &Files) -> Vec<ConfigMap> {
@@ -104,30 +109,62 @@ impl Contents {
         failed.done()
     }
 
-    /// Reads the files of a version, and compares them with its digest.
-    pub(super) async fn read(&self, names: Vec<String>, digest: Arc<str>) -> Result<Files, StoreError> {
-        let mut found = Vec::new();
+    /// Reads the files of a version, and compares them with its digest; with them comes the memory that they take. Whoever may edit the
+    /// Skill says how many bytes they have, so what is read counts: what is more than was said is refused as it comes, and nothing is
+    /// asked for without memory for the largest answer.
+    pub(super) async fn read(
+        &self,
+        names: Vec<String>,
+        version: &Version,
+        memory: &MemoryBudget,
+    ) -> Result<(Files, MemoryShare), StoreError> {
+        let said = usize::try_from(version.bytes)
+            .unwrap_or(usize::MAX)
+            .min(MAX_FOLDER_BYTES);
+        let mut share = memory.try_take(COPIES * said).map_err(no_memory)?;
+        let (mut found, mut bytes) = (Vec::new(), 0);
         for name in &names {
+            share
+                .grow_to(COPIES * bytes + CONFIG_MAP_MAX_BYTES)
+                .map_err(no_memory)?;
             match call(|| self.what("get", name), self.api.get(name)).await {
-                Ok(config_map) => found.push(config_map),
+                Ok(config_map) => {
+                    bytes += bytes_of(&config_map);
+                    if bytes > most_bytes_of(said) {
+                        return Err(StoreError::Failed(format!(
+                            "ConfigMaps {} hold more than the {} bytes that were uploaded, and their index; upload the skill again",
+                            names.join(", "),
+                            version.bytes
+                        )));
+                    }
+                    found.push(config_map);
+                }
                 // Deleted since the entry was read.
                 Err(error) if is_missing(&error) => return Err(StoreError::NotFound),
                 Err(error) => return Err(store_error(&error)),
             }
         }
-        let read = tokio::task::spawn_blocking(move || artifact::read(&found)).await;
-        let content = read
-            .map_err(|error| StoreError::Failed(error.to_string()))?
-            .map_err(|error| StoreError::Failed(error.to_string()))?;
-        if content.digest != *digest {
+        share.grow_to(COPIES * bytes).map_err(no_memory)?;
+        // The share goes with the work, which nobody can cancel.
+        let read = tokio::task::spawn_blocking(move || (artifact::read(&found), share)).await;
+        let (content, mut share) = read.map_err(|error| StoreError::Failed(error.to_string()))?;
+        let content = content.map_err(|error| StoreError::Failed(error.to_string()))?;
+        if content.digest != version.digest {
             return Err(StoreError::Failed(format!(
-                "ConfigMaps {} hold the digest {}, and {digest} was uploaded",
+                "ConfigMaps {} hold the digest {}, and {} was uploaded",
                 names.join(", "),
-                content.digest
+                content.digest,
+                version.digest
             )));
         }
-        Ok(content.files)
+        let files: usize = content.files.values().map(|file| file.bytes.len()).sum();
+        share.shrink_to(COPIES * files);
+        Ok((content.files, share))
     }
+}
+
+fn no_memory(_: OverBudget) -> StoreError {
+    StoreError::Unavailable("too much content of skills is being read at this moment; try again".to_owned())
 }
 
 #[cfg(test)]

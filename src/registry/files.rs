@@ -12,6 +12,7 @@ use knack_gateway::files::user_files::{
     Bounds, FileOwner, FilesRefusal, LocalFiles, Op, Reply, StoreUsage, answered, read_asked,
 };
 use knack_memory::{MemoryBudget, MemoryShare};
+use knack_registry::no_link;
 use knack_serving::sources::Pace;
 use knack_serving::until_sent;
 use knack_skill::digest::hex;
@@ -66,7 +67,8 @@ impl ClusterFiles {
         let bounds = Bounds::of_cluster(options.most_bytes, SignedDuration::from_hours(i64::from(options.hours)));
         let parent = folder.parent().unwrap_or(folder);
         let opened = std::fs::create_dir_all(parent)
-            .and_then(|()| LocalFiles::open(folder, bounds, Arc::new(jiff::Timestamp::now)));
+            .and_then(|()| no_link::named(folder))
+            .and_then(|folder| LocalFiles::open(&folder, bounds, Arc::new(jiff::Timestamp::now)));
         let kept = Arc::new(opened.with_context(|| format!("--files-dir {}", folder.display()))?);
         kept.sweep_in_background();
         Ok(Self::over(kept, reading))

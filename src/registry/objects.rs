@@ -13,6 +13,7 @@ use knack_api::skill::{Activation, InlineSource, Source, UPLOAD_CONFIG_MAPS_MAX,
 use knack_api::{Skill, SkillSpec};
 use knack_registry::{Owner, SkillEntry, StoreError, VERSIONS_MAX, Version};
 use knack_skill::digest::sha256;
+use knack_skill::tree::MAX_FOLDER_BYTES;
 use knack_vocabulary::{
     ANNOTATION_UPLOAD, API_VERSION, KIND_SKILL, LABEL_UPLOAD_OF, LABEL_UPLOAD_VERSION, NAME_MAX_BYTES,
 };
@@ -63,7 +64,9 @@ impl UploadedSkill {
             let count = uploaded.shards.get(number);
             count.is_some_and(|count| (1..=UPLOAD_CONFIG_MAPS_MAX).contains(count))
         };
+        let has_bytes = |version: &Version| version.bytes <= MAX_FOLDER_BYTES as u64;
         let is_whole = named.len() <= VERSIONS_MAX
+            && entry.versions.iter().all(has_bytes)
             && entry.default.is_none_or(|number| named.contains(&number))
             && named.iter().all(has_shards);
         (entry.name == skill.name_any() && is_whole).then_some(uploaded)
@@ -375,6 +378,15 @@ pub(super) mod tests {
             let mut changed = uploaded("draw", &[1], Some(1));
             changed.shards.insert(1, count);
             assert_eq!(of(changed).is_some(), is_read, "{count} ConfigMaps");
+        }
+        for (bytes, is_read) in [
+            (MAX_FOLDER_BYTES as u64, true),
+            (MAX_FOLDER_BYTES as u64 + 1, false),
+            (u64::MAX, false),
+        ] {
+            let mut changed = uploaded("draw", &[1], Some(1));
+            changed.entry.versions[0].bytes = bytes;
+            assert_eq!(of(changed).is_some(), is_read, "{bytes} bytes");
         }
         let most = u32::try_from(VERSIONS_MAX).unwrap();
         for (versions, is_read) in [(most, true), (most + 1, false)] {

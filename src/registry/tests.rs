@@ -12,7 +12,8 @@ use knack_api::Skill;
 use knack_memory::MemoryBudget;
 use knack_registry::{Draft, Files, Mode, Owner, Page, SkillEntry, Stamp, Store as _, StoreError};
 use knack_skill::model::SkillFile;
-use knack_vocabulary::LABEL_UPLOAD;
+use knack_skill::tree::MAX_FOLDER_BYTES;
+use knack_vocabulary::{ANNOTATION_UPLOAD, LABEL_UPLOAD};
 use kube::api::PostParams;
 use kube::runtime::watcher::Event;
 use serde_json::json;
@@ -65,7 +66,9 @@ async fn state(cluster: &Cluster, name: &str) -> Option<(BTreeMap<u32, String>, 
     let entry = cluster.find("team", name)?;
     let mut texts = BTreeMap::new();
     for version in &entry.versions {
-        let files = cluster.content("team", &entry.id, version.number).await.unwrap();
+        let memory = MemoryBudget::new(64 << 20);
+        let read = cluster.content("team", &entry.id, version.number, &memory).await;
+        let (files, _share) = read.unwrap();
         let text = String::from_utf8(files["SKILL.md"].bytes.to_vec()).unwrap();
         texts.insert(version.number, text.rsplit('\n').next().unwrap().to_owned());
     }
@@ -361,17 +364,29 @@ async fn a_name_that_no_object_has_is_refused_before_anything_is_made() {
     cluster.create(OF, None, draft(&"a".repeat(63), "x")).await.unwrap();
 }
 
+fn caller() -> ServiceAccountCaller {
+    ServiceAccountCaller {
+        namespace: "team".to_owned(),
+        service_account: "app".to_owned(),
+        uid: String::new(),
+        username: OF.username.to_owned(),
+        groups: Vec::new(),
+        extra: BTreeMap::new(),
+        expires: u64::MAX,
+        acting_for: None,
+    }
+}
+
 /// A list of Agent Flow's API reads the document of every skill: together they may be larger than the memory for downloads.
 #[tokio::test]
 async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads() {
     let fake = Fake::default();
     let cluster = started(&fake).await;
-    let large = |name: &str| Draft {
-        bytes: 100 << 10,
-        ..draft(name, "x")
-    };
     for name in ["one", "two", "three"] {
-        cluster.create(OF, None, large(name)).await.unwrap();
+        cluster
+            .create(OF, None, draft(name, &"x".repeat(400 << 10)))
+            .await
+            .unwrap();
     }
     let all = Page {
         after: None,
@@ -382,20 +397,10 @@ async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads(
     let shared = Shared {
         rights: AccessReviewer::new(cluster.client.clone()),
         cluster,
-        // One of them, as a zip is made of it.
-        downloads: MemoryBudget::new(200 << 10),
+        // One of them, as a zip is made of it, and not yet another one while its size is unknown.
+        downloads: MemoryBudget::new(2 << 20),
     };
-    let caller = ServiceAccountCaller {
-        namespace: "team".to_owned(),
-        service_account: "app".to_owned(),
-        uid: String::new(),
-        username: OF.username.to_owned(),
-        groups: Vec::new(),
-        extra: BTreeMap::new(),
-        expires: u64::MAX,
-        acting_for: None,
-    };
-    let store = CallerStore::new(Arc::new(shared), caller);
+    let store = CallerStore::new(Arc::new(shared), caller());
     let owner = Owner::namespace("team");
     for entry in &entries {
         let document = store.document(&owner, &entry.id, 1).await.unwrap().unwrap();
@@ -405,6 +410,49 @@ async fn documents_are_read_one_after_the_other_within_the_memory_for_downloads(
     // A download keeps its share until it is sent.
     let refused = store.content(&owner, &entries[1].id, 1).await;
     assert!(matches!(refused, Err(StoreError::Unavailable(_))), "{refused:?}");
+}
+
+/// Whoever may edit the Skill says how large its versions are.
+#[tokio::test]
+async fn a_version_that_is_larger_than_its_entry_says_is_refused_and_holds_no_memory() {
+    let fake = Fake::default();
+    let mut large = draft("draw", "x");
+    let noise: Vec<u8> = (0..4_u32 << 20).map(|number| number.to_le_bytes()[1] | 0x80).collect();
+    let file = SkillFile {
+        bytes: noise.into(),
+        executable: false,
+    };
+    large.files.insert("large.bin".to_owned(), file);
+    let large = knack_registry::fixture::draft("draw", large.files);
+    let (real, made) = (large.bytes, started(&fake).await.create(OF, None, large).await.unwrap());
+    for (said, is_read) in [(real, true), (1, false), (MAX_FOLDER_BYTES as u64, true)] {
+        let text = |object: &serde_json::Value| object["metadata"]["annotations"][ANNOTATION_UPLOAD].clone();
+        for (key, object) in &mut fake.0.lock().unwrap().objects {
+            if key.0 == "skills" {
+                let mut uploaded: UploadedSkill = serde_json::from_str(text(object).as_str().unwrap()).unwrap();
+                uploaded.entry.versions[0].bytes = said;
+                object["metadata"]["annotations"][ANNOTATION_UPLOAD] = serde_json::to_string(&uploaded).unwrap().into();
+            }
+        }
+        let cluster = started(&fake).await;
+        let shared = Shared {
+            rights: AccessReviewer::new(cluster.client.clone()),
+            cluster,
+            downloads: MemoryBudget::new(64 << 20),
+        };
+        let downloads = shared.downloads.clone();
+        let store = CallerStore::new(Arc::new(shared), caller());
+        let read = store.content(&Owner::namespace("team"), &made.id, 1).await;
+        if is_read {
+            assert_eq!(read.unwrap().len(), 2);
+            let held = downloads.held_bytes() as u64;
+            assert!((2 * real..2 * real + (2 << 10)).contains(&held), "{said}: {held}");
+        } else {
+            let error = read.unwrap_err().to_string();
+            assert!(error.contains("hold more than the 1 bytes"), "{error}");
+            assert_eq!(downloads.held_bytes(), 0);
+        }
+    }
 }
 
 /// A list of ten thousand skills. Beside it, what copying its entries takes: no page is faster than that.

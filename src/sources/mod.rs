@@ -19,7 +19,7 @@ pub use config_map::config_map_files;
 pub use error::{Cause, SourceError};
 pub use inline::inline_files;
 pub use skill_folder::{below, outermost};
-pub use upload::{UploadMaps, uploaded_files};
+pub use upload::{CONFIG_MAP_MAX_BYTES, UPLOAD_MAX_BYTES, UploadMaps, bytes_of, most_bytes_of, uploaded_files};
 
 /// Whether bytes have a digest, `sha256:` and 64 hex digits. Else: the one that they have.
 pub fn has_digest(promised: &str, bytes: &[u8]) -> Result<(), String> {

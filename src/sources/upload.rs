@@ -9,9 +9,10 @@ use kube::ResourceExt as _;
 use super::{Cause, Files, SourceError};
 use crate::artifact::{self, INDEX_MAX_BYTES};
 
-/// Keys and values of all ConfigMaps of an upload, bytes: a skill's files, their index, and keys, each of which is in the index, too. A
-/// user can name thirty-two ConfigMaps of any content.
-const UPLOAD_MAX_BYTES: usize = MAX_FOLDER_BYTES + 2 * INDEX_MAX_BYTES;
+/// Keys and values of all ConfigMaps of an upload, bytes. A user can name thirty-two ConfigMaps of any content.
+pub const UPLOAD_MAX_BYTES: usize = most_bytes_of(MAX_FOLDER_BYTES);
+/// Keys and values of one ConfigMap, bytes: by default etcd takes no request of more than 1.5 MiB.
+pub const CONFIG_MAP_MAX_BYTES: usize = 3 << 19;
 
 /// The ConfigMaps of an upload that were read so far, within the bytes that an upload can have.
 #[derive(Debug, Default)]
@@ -23,13 +24,7 @@ pub struct UploadMaps {
 impl UploadMaps {
     /// Adds the next one. Errors: together they have more bytes than any upload.
     pub fn add(&mut self, map: ConfigMap) -> Result<(), SourceError> {
-        let texts = map.data.iter().flatten().map(|(key, value)| key.len() + value.len());
-        let binaries = map
-            .binary_data
-            .iter()
-            .flatten()
-            .map(|(key, value)| key.len() + value.0.len());
-        self.bytes += texts.chain(binaries).sum::<usize>();
+        self.bytes += bytes_of(&map);
         if self.bytes > UPLOAD_MAX_BYTES {
             let text = format!(
                 "the ConfigMaps hold more than {UPLOAD_MAX_BYTES} bytes ({} MiB), which no upload has; upload the skill again",
@@ -45,6 +40,23 @@ impl UploadMaps {
     pub fn into_maps(self) -> Vec<ConfigMap> {
         self.maps
     }
+}
+
+/// Keys and values of a ConfigMap, bytes.
+pub fn bytes_of(map: &ConfigMap) -> usize {
+    let texts = map.data.iter().flatten().map(|(key, value)| key.len() + value.len());
+    let binaries = map
+        .binary_data
+        .iter()
+        .flatten()
+        .map(|(key, value)| key.len() + value.0.len());
+    texts.chain(binaries).sum()
+}
+
+/// The most bytes of the ConfigMaps of an upload whose files have so many: beside them are the index, and keys, each of which is in
+/// the index, too.
+pub const fn most_bytes_of(files: usize) -> usize {
+    files + 2 * INDEX_MAX_BYTES
 }
 
 /// The files of the ConfigMaps that a source names, if they are the ones that were uploaded.

@@ -1,6 +1,6 @@
 //! Files by paths on which no link is followed. A folder that keeps something may be somebody else's, as one in a checkout, whose links
-//! would lead reads and writes elsewhere. Each part of a path is opened in the part before it, from its root on: so a path begins with
-//! [`named`], which follows what the user of this process chose.
+//! would lead reads and writes elsewhere. Each part of a path is opened in the part before it, from its root on, since not every
+//! container lets a process call `openat2`: so a path begins with [`named`], which follows what the user of this process chose.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
