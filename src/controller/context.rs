@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use knack_memory::MemoryBudget;
 use knack_packages::EnvironmentStatuses;
 use knack_vocabulary::{CONDITION_ACCEPTED, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED, FIELD_MANAGER};
 use kube::Client;
@@ -34,6 +35,10 @@ pub(super) struct Context {
     pub(super) fetcher: Fetcher,
     /// Permits of archives that are being unpacked, judged and delivered: [`ARCHIVES_AT_ONCE`].
     pub(super) unpacking: Arc<Semaphore>,
+    /// Memory of other Skills that are judged and delivered: [`JUDGED_MAX_BYTES`].
+    ///
+    /// [`JUDGED_MAX_BYTES`]: super::settings::JUDGED_MAX_BYTES
+    pub(super) judged: MemoryBudget,
     /// Permits of Skills whose content is an archive.
     pub(super) archive_permits: ArchivePermits,
     /// Says which runtimes have to be reconciled.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use knack_memory::MemoryBudget;
 use knack_vocabulary::FIELD_MANAGER;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::{Recorder, Reporter};
@@ -23,7 +24,7 @@ use super::memory::ReconcileMemory;
 use super::metrics::Metrics;
 use super::pending_changes::PendingChanges;
 use super::scope_watches::{Triggers, prepare};
-use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings};
+use super::settings::{ARCHIVES_AT_ONCE, ControllerSettings, JUDGED_MAX_BYTES};
 use super::sidecar_trust::SidecarTrust;
 use super::skill::ArchivePermits;
 use super::streams::{WatchedStore, config, drain, object_of};
@@ -107,6 +108,7 @@ fn new_context(
         metrics,
         fetcher,
         unpacking: Arc::new(Semaphore::new(ARCHIVES_AT_ONCE)),
+        judged: MemoryBudget::new(JUDGED_MAX_BYTES),
         archive_permits: ArchivePermits::default(),
         changes: Arc::new(PendingChanges::default()),
         skill_triggers,

@@ -21,6 +21,8 @@ mod events;
 mod fixture;
 mod http;
 mod key_index;
+#[cfg(test)]
+mod large_skills_tests;
 mod last_uses;
 mod leader_tasks;
 mod memory;

@@ -42,6 +42,15 @@ pub(super) const ARCHIVE_CACHE_BYTES: usize = 32 << 20;
 /// taken over, and the chart's limit is 512 MiB for everything.
 pub(super) const ARCHIVES_AT_ONCE: usize = 1;
 
+/// Bytes of Skills that are judged and delivered at once, archives apart: three of the largest uploads. As many as there are reconciles
+/// would be more than the chart's limit.
+pub(super) const JUDGED_MAX_BYTES: usize = 96 << 20;
+/// How often content is held until it is delivered: as ConfigMaps or files that were read, as those that are made of them, and once more
+/// while it is checked and sent.
+pub(super) const JUDGED_COPIES: usize = 3;
+/// How long a Skill waits for its part of that, in one of the reconciles: others are judged and delivered within seconds.
+pub(super) const JUDGED_PATIENCE: Duration = Duration::from_mins(1);
+
 /// The settings of the webhook that injects sidecars.
 #[derive(Debug, Clone)]
 pub struct WebhookSettings {

@@ -11,6 +11,8 @@ use super::super::settings::SKILL_CONCURRENCY;
 const PERMITS: usize = SKILL_CONCURRENCY as usize / 2;
 /// Permits of one namespace: other namespaces get a permit at once.
 const PERMITS_OF_ONE: usize = PERMITS / 2;
+/// Permits that only namespaces without any get: a tenant may have several namespaces, and two of them would hold all.
+const PERMITS_OF_NEW: usize = PERMITS / 4;
 /// When Skills that got no permit ask again, for each of their namespace that waits: two hundred questions a second, however many wait.
 const PAUSE_FOR_EACH: Duration = Duration::from_millis(5);
 /// Shortest pause: a Skill that waits alone asks again soon.
@@ -70,7 +72,8 @@ impl PermitCounts {
         self.waiting.remove(&key);
         let own = self.held_by(namespace);
         let is_next = self.waiting.keys().all(|(other, _)| own <= self.held_by(other));
-        if self.held.values().sum::<usize>() < PERMITS && own < PERMITS_OF_ONE && is_next {
+        let most = if own == 0 { PERMITS } else { PERMITS - PERMITS_OF_NEW };
+        if self.held.values().sum::<usize>() < most && own < PERMITS_OF_ONE && is_next {
             self.held.insert(key.0, own + 1);
             return Ok(());
         }
@@ -114,10 +117,32 @@ mod tests {
     }
 
     #[test]
+    fn two_namespaces_leave_permits_for_those_that_have_none() {
+        let (permits, now) = (ArchivePermits::default(), Instant::now());
+        let held = [all_of(&permits, "a", now), all_of(&permits, "b", now)];
+        assert_eq!(held.iter().map(Vec::len).sum::<usize>(), PERMITS - PERMITS_OF_NEW);
+        let others: Vec<_> = (0..PERMITS_OF_NEW)
+            .map(|number| all_of(&permits, &format!("other{number}"), now))
+            .collect();
+        assert!(others.iter().all(|held| held.len() == 1), "{others:?}");
+        permits.take("late", "x", now).expect_err("all are taken");
+    }
+
+    /// All permits: those of namespace `a`, and those of others.
+    fn all_taken(permits: &ArchivePermits, now: Instant) -> (Vec<ArchivePermit>, Vec<ArchivePermit>) {
+        let first = all_of(permits, "a", now);
+        let others = ["b", "c", "d"].map(|namespace| all_of(permits, namespace, now));
+        let others: Vec<_> = others.into_iter().flatten().collect();
+        assert_eq!(first.len() + others.len(), PERMITS);
+        // Those that got none are forgotten.
+        permits.locked(|permits| permits.waiting.clear());
+        (first, others)
+    }
+
+    #[test]
     fn a_permit_that_becomes_free_goes_to_the_namespace_with_the_fewest() {
         let (permits, now) = (ArchivePermits::default(), Instant::now());
-        let mut first = all_of(&permits, "a", now);
-        let _second = all_of(&permits, "b", now);
+        let (mut first, _others) = all_taken(&permits, now);
         permits.take("modest", "x", now).expect_err("all are taken");
         first.pop();
         permits.take("a", "x", now).expect_err("another is next");
@@ -128,10 +153,9 @@ mod tests {
     #[test]
     fn a_skill_that_asks_no_more_keeps_nobody_waiting() {
         let (permits, now) = (ArchivePermits::default(), Instant::now());
-        let mut first = all_of(&permits, "a", now);
-        let _second = all_of(&permits, "b", now);
+        let (mut first, _others) = all_taken(&permits, now);
         let pause = permits.take("gone", "x", now).unwrap_err();
-        first.pop();
+        first.truncate(1);
         permits
             .take("a", "x", now + pause)
             .expect_err("the other may ask again");

@@ -16,7 +16,7 @@ use super::super::events;
 use super::deliver::{Undelivered, deliver};
 use super::judge::{JUDGE, judge};
 use super::outline::Outline;
-use super::resolve::{Unresolved, kept_files, verdict as source_verdict};
+use super::resolve::{ResolvedSource, Unresolved, kept_files, verdict as source_verdict};
 use super::status::{content, replaced};
 use crate::registry::{KeptVersion, kept_versions};
 use crate::selection::{chosen_versions, in_artifact, wanted_version};
@@ -138,8 +138,9 @@ async fn made(
     version: &KeptVersion,
 ) -> Result<Result<EarlierRevision, Verdict>, ControllerError> {
     let namespace = watched.namespace().unwrap_or_default();
-    let files = match kept_files(context, &namespace, &version.source).await {
-        Ok(files) => files,
+    // The room is held until the version is delivered.
+    let ResolvedSource { files, room: _room } = match kept_files(context, &namespace, &version.source).await {
+        Ok(resolved) => resolved,
         Err(Unresolved::Source(error)) => return Ok(Err(source_verdict(&error))),
         Err(Unresolved::Api(error)) => return Err(error),
     };

@@ -259,8 +259,8 @@ type ContentResult = Result<(Verdict, SkillStatus), Verdict>;
 async fn make(context: &Context, skill: Skill, outline: &Arc<Outline>) -> Result<ContentResult, ControllerError> {
     let resolved = resolve(context, &skill).await;
     drop(skill);
-    // The permit is held until the content is delivered, and its files with it.
-    let ResolvedSource { files, permit: _permit } = match resolved {
+    // The room is held until the content is delivered, and its files with it.
+    let ResolvedSource { files, room: _room } = match resolved {
         Ok(resolved) => resolved,
         Err(Unresolved::Source(error)) => return Ok(Err(source_verdict(&error))),
         Err(Unresolved::Api(error)) => return Err(error),

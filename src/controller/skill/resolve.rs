@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::Skill;
 use knack_api::shared::is_object_name;
 use knack_api::skill::{ArchiveSource, ConfigMapSource, Source, UploadSource};
+use knack_memory::MemoryShare;
 use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -14,8 +15,10 @@ use super::super::context::Context;
 use super::super::error::ControllerError;
 use super::super::memory::Versions;
 use super::super::reason::ConditionReason;
+use super::super::settings::{JUDGED_COPIES, JUDGED_PATIENCE};
 use crate::sources::{
-    Cause, Files, SourceError, UploadMaps, archive, below, config_map_files, inline_files, uploaded_files,
+    CONFIG_MAP_MAX_BYTES, Cause, Files, SourceError, UPLOAD_MAX_BYTES, UploadMaps, archive, below, config_map_files,
+    inline_files, uploaded_files,
 };
 
 /// Why there are no files: the object's fault, or the API server's.
@@ -49,19 +52,38 @@ pub(super) fn verdict(error: &SourceError) -> Verdict {
 /// The files of a skill's folder.
 pub(super) struct ResolvedSource {
     pub(super) files: Files,
-    /// The permit for unpacking an archive, which unpacks to many times its size: the next one begins when this is
-    /// dropped.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// What others wait for until this is dropped.
+    pub(super) room: Room,
+}
+
+/// Where content is while it is judged and delivered.
+pub(super) enum Room {
+    /// The permit for unpacking an archive, which unpacks to many times its size.
+    Archive { _permit: OwnedSemaphorePermit },
+    /// Memory for any other content.
+    Other { _share: MemoryShare },
+}
+
+/// Memory for content of so many bytes. Waits while other Skills have it. Errors: they have it for too long.
+async fn room(context: &Context, bytes: usize) -> Result<MemoryShare, ControllerError> {
+    let share = context.judged.take(JUDGED_COPIES * bytes, JUDGED_PATIENCE).await;
+    share.map_err(|error| ControllerError::Stopped(format!("waiting for other Skills to be judged: {error}; retrying")))
+}
+
+fn bytes_of_files(files: &Files) -> usize {
+    files.values().map(|file| file.bytes.len()).sum()
 }
 
 /// The files of the skill's folder.
 pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<ResolvedSource, Unresolved> {
     let source = &skill.spec.source;
-    let mut permit = None;
-    let files = match (&source.inline, &source.config_map, &source.archive, &source.upload) {
-        (Some(inline), None, None, None) => inline_files(inline)?,
-        (None, Some(config_map), None, None) => from_config_map(context, skill, config_map).await?,
-        (None, None, Some(archive), None) => from_archive(context, skill, archive, &mut permit).await?,
+    let (files, room) = match (&source.inline, &source.config_map, &source.archive, &source.upload) {
+        (Some(inline), None, None, None) => with_room(context, inline_files(inline)?).await?,
+        (None, Some(config_map), None, None) => {
+            let files = from_config_map(context, skill, config_map).await?;
+            with_room(context, files).await?
+        }
+        (None, None, Some(archive), None) => from_archive(context, skill, archive).await?,
         (None, None, None, Some(upload)) => from_upload(context, skill, upload).await?,
         _ => {
             let text = "spec.source: exactly one of inline, configMap, archive and upload";
@@ -69,7 +91,13 @@ pub(super) async fn resolve(context: &Context, skill: &Skill) -> Result<Resolved
         }
     };
     let files = folder(source, files)?;
-    Ok(ResolvedSource { files, permit })
+    Ok(ResolvedSource { files, room })
+}
+
+/// Files that were in one object, of which as many are read at once as there are reconciles.
+async fn with_room(context: &Context, files: Files) -> Result<(Files, Room), ControllerError> {
+    let share = room(context, bytes_of_files(&files)).await?;
+    Ok((files, Room::Other { _share: share }))
 }
 
 /// The files of the folder that the source names.
@@ -117,8 +145,9 @@ async fn from_config_map(context: &Context, skill: &Skill, source: &ConfigMapSou
     Ok(config_map_files(source, &config_map)?)
 }
 
-async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) -> Result<Files, Unresolved> {
+async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) -> Result<(Files, Room), Unresolved> {
     let namespace = skill.namespace().unwrap_or_default();
+    let share = room_of_upload(context, source).await?;
     let maps = upload_maps(context, &namespace, source).await?;
     let versions: Versions = maps
         .iter()
@@ -129,13 +158,33 @@ async fn from_upload(context: &Context, skill: &Skill, source: &UploadSource) ->
         .memory
         .uploads
         .remember(&skill.uid().unwrap_or_default(), versions);
-    Ok(files)
+    let room = shrunk(share, &files);
+    Ok((files, room))
+}
+
+/// Memory for an upload before it is read: how many ConfigMaps it is in says how large it may be.
+async fn room_of_upload(context: &Context, source: &UploadSource) -> Result<MemoryShare, ControllerError> {
+    let most = source.config_maps.len().saturating_mul(CONFIG_MAP_MAX_BYTES);
+    room(context, most.min(UPLOAD_MAX_BYTES)).await
+}
+
+/// The part of a share that files take.
+fn shrunk(mut share: MemoryShare, files: &Files) -> Room {
+    share.shrink_to(JUDGED_COPIES * bytes_of_files(files));
+    Room::Other { _share: share }
 }
 
 /// The files of a version of an uploaded skill that is not the default one.
-pub(super) async fn kept_files(context: &Context, namespace: &str, source: &UploadSource) -> Result<Files, Unresolved> {
+pub(super) async fn kept_files(
+    context: &Context,
+    namespace: &str,
+    source: &UploadSource,
+) -> Result<ResolvedSource, Unresolved> {
+    let share = room_of_upload(context, source).await?;
     let maps = upload_maps(context, namespace, source).await?;
-    Ok(verified(source, maps).await?)
+    let files = verified(source, maps).await?;
+    let room = shrunk(share, &files);
+    Ok(ResolvedSource { files, room })
 }
 
 /// The files of an upload's ConfigMaps. Hashing them is work for a processor, not for the threads that serve sockets.
@@ -176,12 +225,7 @@ pub(super) fn is_as_read(context: &Context, skill: &Skill, source: &UploadSource
     now.is_some_and(|now| now == read)
 }
 
-async fn from_archive(
-    context: &Context,
-    skill: &Skill,
-    source: &ArchiveSource,
-    permit: &mut Option<OwnedSemaphorePermit>,
-) -> Result<Files, Unresolved> {
+async fn from_archive(context: &Context, skill: &Skill, source: &ArchiveSource) -> Result<(Files, Room), Unresolved> {
     // The key has the URL too, so that a tenant that may not fetch from it cannot get another tenant's cached copy.
     let key = format!("{} {}", source.url, source.digest);
     let (bytes, _fetched) = if let Some(bytes) = context.memory.archives.get(&key) {
@@ -192,14 +236,14 @@ async fn from_archive(
         context.memory.archives.keep(&key, fetched.bytes.clone());
         (fetched.bytes.clone(), Some(fetched))
     };
-    let Ok(own) = Arc::clone(&context.unpacking).acquire_owned().await else {
+    let Ok(permit) = Arc::clone(&context.unpacking).acquire_owned().await else {
         return Err(ControllerError::Stopped("the process is shutting down".to_owned()).into());
     };
-    *permit = Some(own);
     // Unpacking is work for a processor, not for the threads that serve sockets.
     let unpacked = tokio::task::spawn_blocking(move || archive::unpack(&bytes)).await;
     let files = unpacked.map_err(|error| SourceError::new(Cause::BadArchive, format!("unpacking failed: {error}")))?;
-    Ok(files.map_err(|error| error.of_field("spec.source.archive"))?)
+    let files = files.map_err(|error| error.of_field("spec.source.archive"))?;
+    Ok((files, Room::Archive { _permit: permit }))
 }
 
 #[cfg(test)]
