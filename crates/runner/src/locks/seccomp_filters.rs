@@ -116,7 +116,10 @@ fn conditional(missing: Missing) -> Vec<(c_long, Rule)> {
             libc::SYS_socketpair,
             when(vec![equal(0, &[1]), masked(1, 0xf, &[1, 5])]),
         ),
-        (libc::SYS_setsockopt, Rule::Unless(equal(2, &BUFFER_OPTIONS), REFUSED_ACTION)),
+        (
+            libc::SYS_setsockopt,
+            Rule::Unless(equal(2, &BUFFER_OPTIONS), REFUSED_ACTION),
+        ),
         // The error of a kernel that does not know the advice, as those before Linux 5.4.
         (
             libc::SYS_madvise,

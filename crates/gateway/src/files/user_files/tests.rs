@@ -278,7 +278,7 @@ fn neither_a_link_nor_a_name_in_an_entry_leads_out_of_the_folder() {
         let store = open().unwrap();
         for op in [Op::FileContent(name.to_owned()), Op::DeleteFile(name.to_owned())] {
             let refused = ask(&store, &A, op, "");
-            assert_eq!(refused, Err(Refusal::Missing("File", name.to_owned())));
+            assert_eq!(refused, Err(FilesRefusal::Missing("File", name.to_owned())));
         }
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "mine");
     }
