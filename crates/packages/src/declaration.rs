@@ -11,7 +11,7 @@ use crate::pylock::PYTHON_LOCK_FILE;
 use crate::requirement::Requirement;
 use crate::rules::Versions;
 use crate::standard;
-use crate::version::RequiredPython;
+use crate::version_clause::RequiredPython;
 
 /// Most markers of a lock in a message.
 const MAX_TOLD: usize = 4;

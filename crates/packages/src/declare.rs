@@ -21,7 +21,7 @@ use crate::lock::LOCK_FILE;
 use crate::node::{self, NodePackages};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, MAX_FINDINGS, help_of};
-use crate::version::RequiredPython;
+use crate::version_clause::RequiredPython;
 use crate::{MAX_PACKAGES, declared_lock, other_locks, script, standard};
 
 /// Files of pip requirements that are read.

@@ -9,7 +9,7 @@ use crate::finding::{Finding, FindingKind};
 use crate::lock::{LOCK_FILE, Lock};
 use crate::pylock::{self, PYTHON_LOCK_FILE};
 use crate::requirement::Requirement;
-use crate::version::{RequiredPython, allows};
+use crate::version_clause::{RequiredPython, allows};
 use crate::{requirements_txt, standard, uv_lock};
 
 /// Files with locks, the first of which counts.

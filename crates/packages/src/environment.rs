@@ -21,7 +21,7 @@ use crate::pylock::PYTHON_LOCK_FILE;
 use crate::requirements_txt;
 use crate::rules::Rules;
 use crate::state::State;
-use crate::version::RequiredPython;
+use crate::version_clause::RequiredPython;
 
 /// Version of the builders' output for a request; a change rebuilds every environment.
 const FORMAT: u32 = 1;

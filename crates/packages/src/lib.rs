@@ -34,7 +34,8 @@ pub mod script;
 pub mod standard;
 pub mod state;
 mod uv_lock;
-pub mod version;
+mod version;
+pub mod version_clause;
 
 pub use declaration::{Declaration, Source};
 pub use declare::{declare, stated};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::name::normalized;
-use crate::version::{Operator, VersionClause};
+use crate::version_clause::{Operator, VersionClause};
 
 /// Variables that a marker may name.
 const VARIABLES: [&str; 12] = [

@@ -10,7 +10,7 @@ use crate::lock::Lock;
 use crate::marker::{Marker, Selected};
 use crate::requirement::Requirement;
 use crate::requirements_txt::{Line, MAX_FINDINGS, is_hash, text_of};
-use crate::version::VersionClause;
+use crate::version_clause::VersionClause;
 
 /// The one name that is read; `pylock.<name>.toml` are further locks of one project.
 pub const PYTHON_LOCK_FILE: &str = "pylock.toml";

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::finding::{FindingKind, shown};
 use crate::marker::Marker;
 use crate::name::{is_name, normalized};
-use crate::version::{Operator, VersionClause};
+use crate::version_clause::{Operator, VersionClause};
 
 /// Longest requirement: a name, its extras, a dozen clauses and a marker are under 1 KiB.
 const MAX_REQUIREMENT_BYTES: usize = 4096;

@@ -4,7 +4,7 @@ use crate::MAX_PACKAGES;
 use crate::finding::{Finding, FindingKind};
 use crate::requirement::Requirement;
 use crate::requirements_txt::help_of;
-use crate::version::VersionClause;
+use crate::version_clause::VersionClause;
 
 /// Largest block; a list of 200 requirements is under 16 KiB.
 const MAX_BLOCK_BYTES: usize = 64 << 10;

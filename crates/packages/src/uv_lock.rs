@@ -16,7 +16,7 @@ use crate::finding::{Finding, FindingKind, shown};
 use crate::lock::Lock;
 use crate::pylock;
 use crate::requirements_txt::text_of;
-use crate::version::{RequiredPython, VersionClause};
+use crate::version_clause::{RequiredPython, VersionClause};
 
 /// The version of the format that is read.
 const VERSION: i64 = 1;
