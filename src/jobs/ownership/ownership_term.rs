@@ -374,10 +374,8 @@ impl Term {
                     return Err(error);
                 }
             };
-            let end = {
-                let run = PodRun { request, room, start };
-                run::run(&self.launcher, sandbox, run, &cancellation, spool).await
-            };
+            let run = PodRun { request, room, start };
+            let end = run::run(&self.launcher, sandbox, run, &cancellation, spool).await;
             self.record(job, request, &end);
             let error = match end {
                 RunEnd::Ended(result) => return Ok(result),
