@@ -4,6 +4,7 @@
 //! ARCHITECTURE.md has the map.
 
 mod access_review;
+pub mod account_auth;
 mod api_call;
 mod api_client;
 pub mod artifact;
@@ -12,6 +13,7 @@ pub mod builds;
 mod catalogs;
 pub mod certificates;
 pub mod cli;
+pub mod cluster_reader;
 mod condition_value;
 pub mod controller;
 mod counted;
@@ -31,6 +33,7 @@ mod object_name;
 pub mod packages;
 pub mod registry;
 mod regular_file;
+mod request_bodies;
 mod retry_after;
 pub mod selection;
 mod shortened;

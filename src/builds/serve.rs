@@ -26,9 +26,9 @@ use super::requests::Requests;
 use super::unread::Unread;
 use super::wanted::{Asker, NeededEnvironment, NeededEnvironments, wanted};
 use crate::api_call::CallError;
+use crate::cluster_reader::watch::{self, Shared, WatchSettings};
 use crate::events::Events;
 use crate::hub::artifacts::Artifacts;
-use crate::hub::watch::{self, Shared, WatchSettings};
 use crate::selection::{NamespaceLabels, Scope};
 use crate::tasks::TaskEnded;
 
@@ -365,7 +365,7 @@ impl Server {
                 Ok(true) => tracing::info!(key = key.as_str(), "created the missing build request"),
                 Ok(false) => {}
                 Err(error) => {
-                    tracing::warn!(key = key.as_str(), %error, "a builder Job has no build request; retrying")
+                    tracing::warn!(key = key.as_str(), %error, "a builder Job has no build request; retrying");
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::installation::InstallationArgs;
 use super::stop::stop_on_signal;
 use crate::api_client;
 use crate::builds::{AUTHORITIES_MAX_BYTES, BuilderSettings, Reference, ServeSettings};
-use crate::hub::watch::WatchSettings;
+use crate::cluster_reader::watch::WatchSettings;
 
 /// Arguments of `knack packages serve`.
 #[derive(Debug, Args)]

@@ -22,14 +22,14 @@ use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use kube::{Api, Client, Resource as _};
 
 use super::artifact_reads::{ArtifactReads, READS_AT_ONCE};
-use super::change_log::Change;
 use super::identity::reference;
 use super::served_revision::{ServedRevision, UnfitRevision};
 use super::summaries::{Summaries, Summary};
 use crate::api_call::call;
+use crate::cluster_reader::change_log::Change;
 use crate::events::Events;
 use crate::selection::declared_packages;
-use crate::{artifact, hub::watch::Shared};
+use crate::{artifact, cluster_reader::watch::Shared};
 
 /// Share of the process's memory budget for content that is kept: an eighth, 100 skills of 300 KiB under a limit of 512
 /// MiB. Content is needed twice: when gateways fetch it, and when code runs.

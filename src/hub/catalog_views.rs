@@ -13,12 +13,12 @@ use prometheus_client::metrics::counter::Counter;
 
 use super::artifacts::Artifacts;
 use super::catalog_view::{CatalogView, build, patch};
-use super::change_log::Change;
-use super::cluster_state::ClusterState;
 use super::identity::reference;
 use super::runtime_line::runtime_line;
 use super::settings::HubSettings;
-use super::watch::Shared;
+use crate::cluster_reader::change_log::Change;
+use crate::cluster_reader::cluster_state::ClusterState;
+use crate::cluster_reader::watch::Shared;
 use crate::jobs::languages;
 use crate::selection::{Audience, NamespaceLabels, Rejection, Revision, Scope, environment, pin_of, version_refusal};
 

@@ -1,8 +1,8 @@
 //! The start of a replica: which content it waits for.
 
 use super::*;
+use crate::cluster_reader::watch::WatchSettings;
 use crate::hub::start::{self, Start};
-use crate::hub::watch::WatchSettings;
 
 /// The start of a replica for the Skills and runtimes that the cluster has.
 fn start(cluster: &Cluster, packages: bool) -> Start {

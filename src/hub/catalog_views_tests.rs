@@ -18,10 +18,10 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::artifact::{build as pack, shard_digest};
+use crate::cluster_reader::cluster_state::trim;
+use crate::cluster_reader::watch::take_skill;
 use crate::events::Events;
-use crate::hub::cluster_state::trim;
 use crate::hub::served_revision::ServedRevision;
-use crate::hub::watch::take_skill;
 
 #[path = "catalog_views_first_reading_tests.rs"]
 mod first_reading;

@@ -17,12 +17,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::fences::Fences;
 use super::judged::{RuntimeState, StoppedReason, runtime_state};
 use super::metrics::Metrics;
 use super::settings::HubSettings;
-use super::watch::Shared;
 use crate::api_call::CallError;
+use crate::cluster_reader::fences::Fences;
+use crate::cluster_reader::watch::Shared;
 use crate::jobs::{Defaults, JobClients, JobExecutor, JobSettings, PoolCounts, ResolvedRuntime, RunnerSource};
 use crate::status_write::Writer;
 

@@ -13,7 +13,7 @@ use knack_hub_api::RuntimeName;
 use knack_vocabulary::CONDITION_READY;
 use kube::ResourceExt as _;
 
-use super::fences::Fences;
+use crate::cluster_reader::fences::Fences;
 use crate::condition_value::is_true;
 use crate::fence::policy_name;
 use crate::jobs::PodResources;

@@ -17,8 +17,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::artifacts::Artifacts;
-use super::auth::{Access, Authenticator};
-use super::body::Bodies;
 use super::catalog_views::CatalogViews;
 use super::executors::Executors;
 use super::metrics::Metrics;
@@ -28,10 +26,13 @@ use super::routes::{HubState, router};
 use super::settings::HubSettings;
 use super::shared_values::{KeptSecrets, KeptStore};
 use super::start::{self, Start};
-use super::watch::{self, Shared};
+use crate::account_auth::Authenticator;
 use crate::certificates::Certificate;
+use crate::cluster_reader::watch::{self, Shared};
+use crate::hub::access::Access;
 use crate::jobs::{Beacon, JobClients, JobSettings, ResultMemory};
 use crate::lease::Peers;
+use crate::request_bodies::Bodies;
 use crate::tasks::{TaskEnded, Tasks};
 
 /// Bounds of the listener. Each catalog stream and each execution has a connection: a thousand gateways with a few runs

@@ -6,7 +6,7 @@ use knack_execution::Language;
 use knack_hub_api::RuntimeName;
 use knack_telemetry::Tracer;
 
-use super::watch::WatchSettings;
+use crate::cluster_reader::watch::WatchSettings;
 
 /// Settings of one hub process.
 #[derive(Debug, Clone)]

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::artifacts::Artifacts;
 use super::served_revision::ServedRevision;
-use super::watch::{Shared, WatchSettings};
+use crate::cluster_reader::watch::{Shared, WatchSettings};
 
 /// How long the first reading may take once the lists are there: 10,000 ConfigMaps, 32 at once, from an API server that takes
 /// 0.1 s for each. Content that the API server returns later is served from then on. Fences that may not be read are not waited for
@@ -60,7 +60,7 @@ pub fn begin(
     watching: &WatchSettings,
 ) -> (Start, impl Future<Output = ()> + use<>) {
     let (sender, whole) = watch::channel(false);
-    let (lists, packages) = (super::watch::lists(watching), watching.packages);
+    let (lists, packages) = (crate::cluster_reader::watch::lists(watching), watching.packages);
     let fenced = watching.fences.then(|| watching.runtime_namespaces.clone());
     let fenced = fenced.unwrap_or_default();
     let start = Start {

@@ -5,7 +5,7 @@ use http::{HeaderMap, header};
 use knack_hub_api::{HubRefusal, RefusalCode};
 use knack_serving::Peer;
 
-use crate::hub::auth::{Authenticator, ServiceAccountCaller};
+use crate::account_auth::{Authenticator, ServiceAccountCaller};
 
 /// The account that a request proves to be. Errors: 401, 429 for an address that sends many unknown tokens, 503.
 pub(super) async fn authenticate(accounts: &Authenticator, parts: &Parts) -> Result<ServiceAccountCaller, HubRefusal> {

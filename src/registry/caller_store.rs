@@ -9,7 +9,7 @@ use knack_registry::{Draft, Files, Mode, Owner, Page, Paged, SkillEntry, Store, 
 
 use super::cluster::{Actor, Cluster};
 use crate::access_review::AccessAction;
-use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
+use crate::account_auth::{AccessReviewer, ServiceAccountCaller};
 
 /// What every request shares.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use knack_serving::sources::{Pace, SourcePermit, Sources};
 
 use super::caller_store::CallerStore;
 use super::refusal::too_many;
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 
 /// Searches and installs of the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. The catalog counts
 /// them as those of this registry.

@@ -25,7 +25,7 @@ use super::objects::UploadedSkill;
 use super::registry_object::{ObjectKind, RegistryObject};
 use super::skills::Skills;
 use super::write_outcome::{WriteOutcome, is_gone};
-use crate::hub::decoded::Undecoded;
+use crate::cluster_reader::decoded::Undecoded;
 
 /// Times that a change is tried when another writer was faster.
 const ATTEMPTS: u32 = 5;

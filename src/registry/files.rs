@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::metrics::Metrics;
 use super::shares::{SharePermit, Shares};
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 
 /// Calls of the gateways of one namespace: 50 a second, 500 of them in a row, 32 at once, and three quarters of that of one client. A request that names a container with
 /// 200 files is some 200 of them.

@@ -13,7 +13,7 @@ use knack_skill::digest::sha256;
 
 use super::metrics::Metrics;
 use super::shares::Shares;
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 
 /// Reports of the gateways of one namespace: 2 a second, 120 of them in a row, 8 at once; each has 64 executions. A namespace that
 /// fills the history pushes out its own oldest executions.

@@ -11,7 +11,7 @@ use kube::runtime::watcher::Event;
 use uuid::Uuid;
 
 use super::registry_object::{ObjectKind, RegistryObject};
-use crate::hub::decoded::Undecoded;
+use crate::cluster_reader::decoded::Undecoded;
 
 /// How long a deleted object counts as deleted even if a watch still reports it: a watch may lag.
 const GONE_FOR: Duration = Duration::from_mins(10);

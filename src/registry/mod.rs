@@ -1,7 +1,7 @@
 //! The registry of a cluster: the Skills APIs of `crates/registry` over Skill objects.
 //!
 //! ```text
-//! server (TLS) ─▶ request ─▶ hub::auth (who) ─▶ knack_registry ─▶ caller_store (may: RBAC) ─▶ cluster ─▶ index (reads)
+//! server (TLS) ─▶ request ─▶ account_auth (who) ─▶ knack_registry ─▶ caller_store (may: RBAC) ─▶ cluster ─▶ index (reads)
 //!                                                                                               └▶ skills, content (writes)
 //! ```
 //!

@@ -21,7 +21,7 @@ use super::caller_store::CallerStore;
 use super::offered::{OfferedInNamespace, of_problem};
 use super::refusal::{denied, too_many};
 use super::state::RegistryState;
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 use crate::installer_index::{FOLDER, NotOffered};
 
 /// Changes by the ServiceAccounts of one namespace: 60 a minute, 30 of them in a row, 4 at once. Each is several writes to etcd.

@@ -38,12 +38,12 @@ use super::refusal::status_of;
 use super::request::{CHANGES, READS, answer};
 use super::state::{RegistrySettings, RegistryState};
 use super::sweep::{self, sweep};
+use crate::account_auth::{AccessReviewer, Authenticator, ServiceAccountCaller};
 use crate::certificates::Certificate;
-use crate::hub::auth::{AccessReviewer, Authenticator, ServiceAccountCaller};
-use crate::hub::body::Bodies;
-use crate::hub::decoded::decoded;
-use crate::hub::watch;
+use crate::cluster_reader::decoded::decoded;
+use crate::cluster_reader::watch;
 use crate::installer_index::Site;
+use crate::request_bodies::Bodies;
 use crate::sources::archive::unpack_upload;
 use crate::tasks::{TaskEnded, Tasks};
 

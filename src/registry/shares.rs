@@ -5,7 +5,7 @@ use std::sync::Arc;
 use knack_serving::sources::{Pace, SourcePermit, Sources};
 use tokio::time::Instant;
 
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 
 /// Parts of a namespace's pace, and how many of them one client has. One replica of a gateway lets it have half: with as little here a
 /// call would be refused that comes a moment sooner than the one before it.

@@ -14,9 +14,9 @@ use super::catalogs::ClusterCatalogs;
 use super::files::{ClusterFiles, FilesOptions};
 use super::history::{ClusterHistory, HistoryOptions};
 use super::metrics::Metrics;
-use crate::hub::auth::Authenticator;
-use crate::hub::body::Bodies;
+use crate::account_auth::Authenticator;
 use crate::installer_index::Site;
+use crate::request_bodies::Bodies;
 
 /// Settings of a registry process.
 #[derive(Debug, Clone)]

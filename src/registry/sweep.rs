@@ -17,7 +17,7 @@ use super::objects::{UploadedSkill, version_of};
 use super::registry_object::ObjectKind;
 use super::skills::Skills;
 use crate::api_call::{CallError, call};
-use crate::hub::watch;
+use crate::cluster_reader::watch;
 
 /// Pause between two sweeps.
 pub(super) const EVERY: Duration = Duration::from_mins(5);

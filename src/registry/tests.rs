@@ -25,7 +25,7 @@ use super::cluster::{Actor, Cluster, SKILLS_MAX};
 use super::objects::tests::{object, uploaded};
 use super::objects::{UploadedSkill, version_name, version_of};
 use super::sweep::sweep;
-use crate::hub::auth::{AccessReviewer, ServiceAccountCaller};
+use crate::account_auth::{AccessReviewer, ServiceAccountCaller};
 
 /// Who asks, from where.
 const OF: Actor<'_> = Actor {

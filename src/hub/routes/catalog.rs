@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::stream_reader::StreamReader;
 use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted};
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 use crate::hub::catalog_view::{self, CatalogView};
 use crate::hub::start::starting;
 
@@ -60,7 +60,7 @@ pub(super) async fn catalog(
         .skill_uses
         .serve(&granted.name.to_string(), names(view.skills.keys()));
     let mut queue = VecDeque::new();
-    let watched = crate::hub::watch::namespaces(&state.settings.watching());
+    let watched = crate::cluster_reader::watch::namespaces(&state.settings.watching());
     queue.extend(catalog_view::index(
         &view,
         &seen,

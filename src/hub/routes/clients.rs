@@ -9,7 +9,7 @@ use http::HeaderMap;
 use knack_hub_api::{ClientAuthorization, ClientCheck, HubRefusal, RefusalCode};
 
 use super::{HubState, RefusalResponse};
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 
 /// How long a gateway may use an answer: as long as the hub itself would.
 const VALID_SECONDS: u64 = 10;

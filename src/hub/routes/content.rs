@@ -10,10 +10,10 @@ use knack_hub_api::{ContentIndex, HubRefusal, RefusalCode};
 use knack_skill::model::SkillRef;
 
 use super::{HubState, RefusalResponse, RuntimeQuery, granted};
+use crate::account_auth::ServiceAccountCaller;
 use crate::hub::artifacts::{ArtifactError, Content};
-use crate::hub::auth::ServiceAccountCaller;
-use crate::hub::body::no_room;
 use crate::hub::start::starting;
+use crate::request_bodies::no_room;
 
 /// `GET /v1/content/{digest}`.
 pub(super) async fn index(

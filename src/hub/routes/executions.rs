@@ -19,13 +19,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::execution_answer::{AbortOnDrop, NoResult, RunAnswer, Stage};
 use super::{HubState, RefusalResponse, RuntimeQuery, granted, nobody};
+use crate::account_auth::ServiceAccountCaller;
+use crate::hub::access::GrantedCaller;
 use crate::hub::admission::{self, Admission, MountedSkill};
 use crate::hub::artifacts::ArtifactError;
-use crate::hub::auth::{GrantedCaller, ServiceAccountCaller};
-use crate::hub::body::no_room;
 use crate::hub::start::starting;
 use crate::hub::trace::ExecutionTrace;
 use crate::jobs::{Event, JobExecutor, JobRequest};
+use crate::request_bodies::no_room;
 use crate::selection::{Rejection, Revision, Scope};
 
 /// Events that wait for a reader: what a run writes in about a second (4 KiB or 50 ms each). A reader that falls behind

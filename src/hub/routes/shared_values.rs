@@ -24,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::stream_reader::StreamReader;
 use super::{HubState, RefusalResponse, RuntimeQuery, Stop, granted, nobody};
-use crate::hub::auth::{GrantedCaller, ServiceAccountCaller};
+use crate::account_auth::ServiceAccountCaller;
+use crate::hub::access::GrantedCaller;
 use crate::hub::shared_values::ValueOwner;
 use crate::jobs::JobExecutor;
 

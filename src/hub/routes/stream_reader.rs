@@ -7,7 +7,8 @@ use knack_hub_api::RefusalCode;
 use tokio::time::Instant;
 
 use super::HubState;
-use crate::hub::auth::{GrantedCaller, ServiceAccountCaller};
+use crate::account_auth::ServiceAccountCaller;
+use crate::hub::access::GrantedCaller;
 
 /// How often the right of an open stream is checked again.
 const RIGHT_EVERY: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@ use knack_hub_api::{HubRefusal, RefusalCode, USES_MAX, USES_MAX_BYTES, UsesPost}
 use knack_skill::model::SkillRef;
 
 use super::{HubState, RefusalResponse, RuntimeQuery, granted};
-use crate::hub::auth::ServiceAccountCaller;
+use crate::account_auth::ServiceAccountCaller;
 use crate::last_uses;
 
 /// The route. Skills that the runtime does not serve are counted together and get no time, so that no caller can make up names or

@@ -215,7 +215,7 @@ async fn note_revision(api: &Api<DeserializeGuard<Skill>>, shared: &Shared, scop
 
 /// Applies an event of the watch over `scope`, and then calls `on_skill` for what it changed. In this order: a reader of
 /// artifacts gives up a revision that the cluster state does not name.
-pub(super) fn take_skill(
+pub(crate) fn take_skill(
     shared: &Shared,
     scope: Option<&str>,
     event: Result<Event<Skill>, Undecoded>,

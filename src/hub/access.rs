@@ -7,11 +7,10 @@ use knack_hub_api::{HubRefusal, RefusalCode, RuntimeName};
 use knack_vocabulary::{VERB_USE, VERB_USE_ALL, VERB_USE_FOR};
 use kube::Client;
 
-use super::access_review::AccessReviewer;
-use super::caller::ServiceAccountCaller;
 use crate::access_review::AccessAction;
+use crate::account_auth::{AccessReviewer, ServiceAccountCaller};
+use crate::cluster_reader::watch::Shared;
 use crate::hub::start::starting;
-use crate::hub::watch::Shared;
 
 /// A caller who may use a runtime.
 #[derive(Debug, Clone)]

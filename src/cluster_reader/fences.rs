@@ -27,18 +27,18 @@ pub struct Fences {
 impl Fences {
     /// Whether a runtime is known to have no fence that denies everything. While a list was not read, nothing is known: the
     /// controller's word counts then, as where an installation gives the hub no right to read policies.
-    pub(super) fn is_missing(&self, runtime: &RuntimeName) -> bool {
+    pub(crate) fn is_missing(&self, runtime: &RuntimeName) -> bool {
         let known = self.known.get(&runtime.namespace);
         known.is_some_and(|names| !names.contains(&runtime.name))
     }
 
     /// Whether the list of a namespace was read.
-    pub(super) fn is_known(&self, namespace: &str) -> bool {
+    pub(crate) fn is_known(&self, namespace: &str) -> bool {
         self.known.contains_key(namespace)
     }
 
     /// Applies an event of the watch over a namespace. Returns what it changed.
-    pub(super) fn apply(&mut self, namespace: &str, event: Event<NetworkPolicy>) -> Option<Change> {
+    pub(crate) fn apply(&mut self, namespace: &str, event: Event<NetworkPolicy>) -> Option<Change> {
         match event {
             Event::Init => {
                 self.pending.insert(namespace.to_owned(), Names::new());

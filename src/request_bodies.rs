@@ -79,7 +79,7 @@ fn refusal(error: BodyError) -> HubRefusal {
 }
 
 /// The answer where the memory of the process has no room for what a request needs.
-pub(super) fn no_room(over: OverBudget) -> HubRefusal {
+pub(crate) fn no_room(over: OverBudget) -> HubRefusal {
     if over.is_final() {
         let text = format!(
             "the request needs {} MiB, but the memory limit of this process allows {} MiB for it; raise the limit",
