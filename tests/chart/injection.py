@@ -147,6 +147,12 @@ class Table:
             raise AssertionError("%d %s" % (status, message(text)))
         return comparable(json.loads(text))
 
+    def quality(self, pod):
+        """The class of its quality of service, as the server has worked it out."""
+        status, text = self.create(pod, self.plain)
+        assert_equal(status, 201, message(text))
+        return json.loads(text)["status"]["qosClass"]
+
     def prepare(self):
         for kind in ("mutatingadmissionpolicies", "mutatingwebhookconfigurations"):
             others = self.server.get("/apis/admissionregistration.k8s.io/v1/" + kind, labelSelector="app.kubernetes.io/name=knack")
@@ -176,6 +182,10 @@ class Table:
         expected = self.taken(self.expected[title], self.plain)
         same(self.taken(pod, self.plain), expected, "by its own label")
         same(self.taken(labelled(pod, None), self.asking), labelled(expected, None), "by its namespace's label")
+        before, after = self.quality(labelled(pod, None)), self.quality(pod)
+        # A sidecar asks for resources, so the last class is the only one that a pod leaves.
+        if (before, after) != ("BestEffort", "Burstable"):
+            assert_equal(after, before, "the class of the pod with the sidecar")
         return expected["metadata"].get("annotations", {}).get(ANNOTATION, "unchanged")[:60]
 
     def untouched(self):

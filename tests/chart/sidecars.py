@@ -113,6 +113,23 @@ def carries_skills(cluster):
         kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
 
 
+def completes_as_a_job(cluster):
+    """A Job of a CronJob ends with its application, and each of its pods had the sidecar."""
+    asks_for_sidecars(cluster)
+    template = {"spec": pod(cluster)["spec"]}
+    nightly = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly", "namespace": cluster.SKILLS},
+               "spec": {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": template}}}}
+    try:
+        apply(json.dumps(nightly))
+        kubectl("create", "job", "-n", cluster.SKILLS, "tonight", "--from=cronjob/nightly")
+        kubectl("wait", "-n", cluster.SKILLS, "job/tonight", "--for=condition=Complete", "--timeout=180s")
+        made = json.loads(kubectl("get", "pods", "-n", cluster.SKILLS, "-l", "batch.kubernetes.io/job-name=tonight", "-o", "json"))["items"]
+        assert_equal([(is_injected(one), one["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"]) for one in made], [(True, 0)], "its pods")
+    finally:
+        kubectl("delete", "cronjob/nightly", "job/tonight", "-n", cluster.SKILLS, "--ignore-not-found", "--wait=true")
+        kubectl("label", "namespace", cluster.SKILLS, "knack.dev/inject-")
+
+
 def traced(cluster):
     """`knack trace -n NAMESPACE` finds the sidecar of a running pod by a forwarded port, and shows its requests."""
     asks_for_sidecars(cluster)
@@ -184,6 +201,14 @@ def keeps_and_takes_settings(cluster):
         answers(False)
         apply(json.dumps(settings))
         answers(False)
+        restarted()
+        answers(True)
+        # What it trusts comes back as it was, and the next sidecar starts with it.
+        trusted = get("configmap", "-n", cluster.SKILLS, "knack-ca")["data"]
+        kubectl("delete", "configmap", "-n", cluster.SKILLS, "knack-ca")
+        answers(True)
+        wait_until("knack-ca again", 120, lambda: exists("configmap", "-n", cluster.SKILLS, "knack-ca"))
+        assert_equal(get("configmap", "-n", cluster.SKILLS, "knack-ca")["data"], trusted, "what is trusted")
         restarted()
         answers(True)
     finally:
@@ -265,6 +290,7 @@ def survives_a_restart(cluster):
 
 def tests(report, cluster):
     report.check("a pod of a labelled namespace carries skills", lambda: carries_skills(cluster))
+    report.check("a Job of a CronJob completes with its application", lambda: completes_as_a_job(cluster))
     report.check("knack trace shows the requests of a sidecar", lambda: traced(cluster))
     report.check("the settings of a namespace are deleted and come back while a pod runs", lambda: keeps_and_takes_settings(cluster))
     report.check("an API server that restarts makes no labelled pod without its sidecar, by the policy", lambda: survives_a_restart(cluster))

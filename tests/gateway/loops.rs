@@ -24,6 +24,11 @@ turns:
     rounds:
       - expect: {history: {contains: "exit 0"}}
         reply: {text: "I remember."}
+  - user: go wrong
+    rounds:
+      - reply: {calls: [{tool: run_code, arguments: {skill: listed, command: "python3 skills/listed/add.py two three"}}]}
+      - expect: {result: {contains: "exit 1"}}
+        reply: {text: "It failed."}
   - user: file
     rounds:
       - reply: {calls: [{tool: run_code, arguments: {code: "open('out.txt', 'w').write('made here')"}}]}
@@ -104,9 +109,11 @@ async fn a_skill_is_loaded_and_run_and_comes_back_in_the_next_request() {
         assert_eq!(said.text, format!("I look it up.{glue}The sum is 5."), "{row:?}");
         talk.say("and then?");
         assert_eq!(talk.ask(&knack).await.text, "I remember.", "{row:?}");
+        talk.say("go wrong");
+        assert_eq!(talk.ask(&knack).await.text, "It failed.", "{row:?}");
     }
-    // In each row the skill was loaded and ran once, and the one in the system text was carried twice.
-    for rounds in ["| 3 rounds |", "| 1 round |"] {
+    // In each row the skill was loaded once, ran once and failed once, and the one in the system text was carried three times.
+    for rounds in ["| 3 rounds |", "| 1 round |", "| 2 rounds |"] {
         knack.told_times(rounds, ROWS.len()).await;
     }
     let metrics = knack.gateway.metrics.text();
@@ -118,9 +125,16 @@ async fn a_skill_is_loaded_and_run_and_comes_back_in_the_next_request() {
     };
     uses("listed", "loaded", ROWS.len());
     uses("listed", "ran", ROWS.len());
-    uses("always", "carried", 2 * ROWS.len());
-    let mut failed = metrics.lines().filter(|line| line.contains("use=\"failed\""));
-    assert!(failed.all(|line| line.ends_with("} 0")), "{metrics}");
+    uses("listed", "failed", ROWS.len());
+    uses("always", "carried", 3 * ROWS.len());
+    for skill in ["listed", "always"] {
+        let of_skill = format!("knack_gateway_skill_tokens_total{{skill=\"default/{skill}\"}} ");
+        let tokens = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(&of_skill)?.split(' ').next());
+        let tokens: Option<u64> = tokens.and_then(|tokens| tokens.parse().ok());
+        assert!(tokens > Some(0), "{of_skill}{tokens:?} in\n{metrics}");
+    }
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }
 

@@ -117,11 +117,23 @@ async fn replicas_of_a_gateway_run_the_same_request_once() {
     let many = (0..6).map(|number| run([first, second][number % 2], ("one", "k"), &body));
     let mut many: FuturesUnordered<_> = many.collect();
     let mut answers = Vec::new();
+    // Another request under the key of one that runs, at the gateway that runs it and at the other one.
+    let conflicts = async |at: &Running| {
+        let answer = run(at, ("one", "k"), &tell(0.001)).await;
+        assert_eq!(
+            (answer.status, &answer.json()["code"]),
+            (409, &json!("IDENTITY_CONFLICT")),
+            "{}",
+            answer.text
+        );
+    };
     // The one runs on until the others are answered.
     while answers.len() < 5 {
         let answer = tokio::time::timeout(PATIENCE, many.next()).await;
         answers.extend(answer.expect("five are answered while one runs"));
     }
+    conflicts(first).await;
+    conflicts(second).await;
     cluster.observed.let_go(ALL);
     answers.extend(many.next().await);
     let (ran, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.status == 200);
@@ -152,9 +164,10 @@ async fn replicas_of_a_gateway_run_the_same_request_once() {
         (kept.len(), kept[0].id.as_str()),
         (1, ran["execution"]["id"].as_str().unwrap())
     );
-    // Another request, key, credential or account is another run.
+    conflicts(first).await;
+    conflicts(second).await;
+    // Another key, credential or account is another run.
     for (at, who, body) in [
-        (second, ("one", "k"), tell(0.001)),
         (second, ("one", "another"), body.clone()),
         (second, ("two", "k"), body.clone()),
         (&cluster.other, ("one", "k"), body.clone()),
@@ -168,7 +181,7 @@ async fn replicas_of_a_gateway_run_the_same_request_once() {
         );
         assert_ne!(answer.json()["execution"]["output"], ran["execution"]["output"]);
     }
-    assert_eq!(cluster.kept().len(), 5);
+    assert_eq!(cluster.kept().len(), 4);
 }
 
 #[tokio::test]
@@ -205,9 +218,9 @@ async fn what_is_not_run_is_not_kept_and_what_takes_too_long_is_not_run_again() 
         "{}",
         again.text
     );
-    let late = run(first, ("one", "k"), &tell(300.0)).await.json();
+    let late = run(first, ("one", "late"), &tell(300.0)).await.json();
     assert_eq!(late["execution"]["status"], "timeout", "{late}");
-    let again = repeat(second, ("one", "k"), &tell(300.0)).await;
+    let again = repeat(second, ("one", "late"), &tell(300.0)).await;
     assert_eq!(
         (again.status, &again.json()["code"]),
         (504, &json!("TOOL_EXECUTION_TIMEOUT")),

@@ -58,6 +58,8 @@ pub enum RefusalKind {
 pub enum RepeatRefusal {
     /// 409: it is being done.
     InProgress,
+    /// 409: what was asked before under its key is another request.
+    OtherRequest,
     /// 504: it took too long.
     TimedOut,
     /// 500: its program failed.
@@ -75,7 +77,7 @@ impl RefusalKind {
             Self::NotFound => 404,
             Self::NotAllowed(_) => 405,
             Self::Late => 408,
-            Self::Conflict | Self::Repeated(RepeatRefusal::InProgress) => 409,
+            Self::Conflict | Self::Repeated(RepeatRefusal::InProgress | RepeatRefusal::OtherRequest) => 409,
             Self::TooLarge => 413,
             Self::Throttled => 429,
             Self::Failed | Self::Repeated(RepeatRefusal::Failed | RepeatRefusal::Lost) => 500,
@@ -92,6 +94,7 @@ impl RepeatRefusal {
     pub(crate) const fn code(self) -> &'static str {
         match self {
             Self::InProgress => "TOOL_IN_PROGRESS",
+            Self::OtherRequest => "IDENTITY_CONFLICT",
             Self::TimedOut => "TOOL_EXECUTION_TIMEOUT",
             Self::Failed => "TOOL_EXECUTION_ERROR",
             Self::Lost => "TOOL_STATE_UNKNOWN",

@@ -141,7 +141,9 @@ fn version(entry: &SkillEntry, version: &Version, beta: bool) -> Value {
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) -> Value {
     let kind = match refusal.kind {
         RefusalKind::Invalid | RefusalKind::NotAllowed(_) | RefusalKind::Late => "invalid_request_error",
-        RefusalKind::Conflict | RefusalKind::Repeated(RepeatRefusal::InProgress) => "conflict_error",
+        RefusalKind::Conflict | RefusalKind::Repeated(RepeatRefusal::InProgress | RepeatRefusal::OtherRequest) => {
+            "conflict_error"
+        }
         RefusalKind::Forbidden => "permission_error",
         RefusalKind::Throttled => "rate_limit_error",
         RefusalKind::NoCredential => "authentication_error",
@@ -201,6 +203,7 @@ mod tests {
             (RefusalKind::Late, "invalid_request_error"),
             (RefusalKind::Conflict, "conflict_error"),
             (RefusalKind::Repeated(RepeatRefusal::InProgress), "conflict_error"),
+            (RefusalKind::Repeated(RepeatRefusal::OtherRequest), "conflict_error"),
             (RefusalKind::TooLarge, "request_too_large"),
             (RefusalKind::Throttled, "rate_limit_error"),
             (RefusalKind::Failed, "api_error"),

@@ -134,7 +134,7 @@ pub(crate) fn refuse(refusal: &Refusal) -> Value {
         RefusalKind::Unavailable => ("server_error", Some("unavailable")),
         RefusalKind::NoCredential => ("invalid_request_error", Some("invalid_api_key")),
         RefusalKind::NotFound => ("invalid_request_error", Some("not_found")),
-        RefusalKind::Conflict | RefusalKind::Repeated(RepeatRefusal::InProgress) => {
+        RefusalKind::Conflict | RefusalKind::Repeated(RepeatRefusal::InProgress | RepeatRefusal::OtherRequest) => {
             ("invalid_request_error", Some("conflict"))
         }
         RefusalKind::TooLarge => ("invalid_request_error", Some("request_too_large")),

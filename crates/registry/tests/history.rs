@@ -58,6 +58,7 @@ fn execution(id: &str, status: Status) -> Execution {
         duration_ms: status.has_ended().then_some(5),
         created: now(),
         withdrawn: false,
+        fingerprint: None,
     }
 }
 

@@ -356,7 +356,7 @@ impl Adoption {
             tokio::spawn(leave_later(waiter, self.orphan_grace.max(Duration::from_secs(1))));
             None
         };
-        let finished = finish(self.clone(), run, known);
+        let finished = Box::pin(finish(self.clone(), run, known));
         self.unwritten.spawn(async move {
             finished.await;
             drop(kept);

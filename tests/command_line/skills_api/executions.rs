@@ -272,6 +272,12 @@ async fn a_run_that_a_program_asks_for_is_refused_by_what_is_wrong_and_repeated_
         (200, &json!(false), &json!(true))
     );
     assert_eq!(first["execution"], second["execution"]);
+    let (status, refused) = repeat("call-1", "other").await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (409, &json!("IDENTITY_CONFLICT")),
+        "{refused}"
+    );
     assert_eq!(list(&served, "", "one").await["total"], 1, "it ran once");
     let ((status, first), (again, refused)) = (repeat("call-2", "fail").await, repeat("call-2", "fail").await);
     assert_eq!(

@@ -22,6 +22,7 @@ pub fn execution(run: &RunNote) -> Execution {
         duration_ms: duration_ms(run),
         created: run.begun.as_microsecond(),
         withdrawn: false,
+        fingerprint: None,
     }
     .with_input(&run.input);
     if let Some(output) = &run.output {

@@ -97,6 +97,9 @@ pub struct Execution {
     pub session: Option<String>,
     /// The id of the request.
     pub request: String,
+    /// What differs between two requests under one idempotency key. `None`: it had no key, or an earlier release has noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
     /// The arguments of the call, or the beginning of their JSON.
     pub input: Value,
     /// Its output, as JSON if it is JSON, or the beginning.
@@ -170,7 +173,12 @@ impl Execution {
         let client = self.caller.text();
         let is_hash = client.len() <= CLIENT_MAX && client.bytes().all(|byte| byte.is_ascii_hexdigit());
         let bytes = serde_json::to_vec(&self).ok()?.len();
-        if !is_hash || bytes > NOTE_MAX_BYTES || self.id.is_empty() || self.id.len() > ID_MAX {
+        let has_ids = (1..=ID_MAX).contains(&self.id.len())
+            && self
+                .fingerprint
+                .as_ref()
+                .is_none_or(|fingerprint| fingerprint.len() <= ID_MAX);
+        if !is_hash || bytes > NOTE_MAX_BYTES || !has_ids {
             return None;
         }
         let is_possible = (now - OLDEST_MICROS..=now + AHEAD_MICROS).contains(&self.created);
@@ -227,6 +235,12 @@ impl Execution {
     /// Whether it is the record of an execution whose end was never reported.
     pub(crate) fn is_lost(&self) -> bool {
         self.error.as_deref() == Some(LOST)
+    }
+
+    /// Whether two executions of one idempotency key are of different requests.
+    pub(crate) fn is_other_request(&self, other: Option<&str>) -> bool {
+        let fingerprints = self.fingerprint.as_deref().zip(other);
+        fingerprints.is_some_and(|(own, other)| own != other)
     }
 
     /// As the API shows it.

@@ -140,7 +140,8 @@ impl<'a> ExecutionContext<'a> {
         let arguments = Value::Object(wanted.input.clone()).to_string();
         let mut first = wanted.execution(owner, &skill, &arguments, &asked.request_id);
         if let Some(key) = key {
-            first.id = wanted.id(owner, &skill, &arguments, key);
+            first.id = id_of(&json!([owner.text(), key]));
+            first.fingerprint = Some(wanted.fingerprint(key, &arguments));
         }
         let observer = match key {
             None => RunObserver::History(self.history.cloned()),
@@ -319,10 +320,10 @@ impl RunBody {
         }
     }
 
-    /// The id of the execution under an idempotency key: the same for the same request.
-    fn id(&self, owner: &Owner, skill: &Skill, arguments: &str, key: &str) -> String {
-        let skill = [&skill.id.namespace, &skill.id.name, &skill.digest];
-        id_of(&json!([owner.text(), key, skill, self.tool, arguments]))
+    /// What tells a repeat from another request under the same key: the request as it was sent, since a skill may have been edited
+    /// before a repeat. With the key, so that nobody who reads it can try arguments out.
+    fn fingerprint(&self, key: &str, arguments: &str) -> String {
+        id_of(&json!([key, self.skill, self.tool, arguments]))
     }
 
     /// The execution that a request begins now, under an id of its own.
@@ -334,6 +335,7 @@ impl RunBody {
             tool: self.tool.clone().unwrap_or_default(),
             session: self.session.clone(),
             request: request.to_owned(),
+            fingerprint: None,
             input: Value::Null,
             output: Value::Null,
             truncated: false,

@@ -2,7 +2,8 @@
 //! registry knows which has claimed it.
 
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,17 +54,24 @@ pub(crate) enum IdempotencyAuthority<'a> {
     Nobody,
 }
 
-/// Runs with an idempotency key that this process has started.
+/// Runs with an idempotency key that this process has started: the fingerprints of their requests by their ids.
 #[derive(Debug, Default)]
-pub(crate) struct RunsInProgress(Mutex<HashSet<String>>);
+pub(crate) struct RunsInProgress(Mutex<HashMap<String, Option<String>>>);
 
 /// Given back when the run has ended.
 pub(crate) struct OwnRun<'a>(&'a RunsInProgress, String);
 
 impl RunsInProgress {
-    fn take(&self, id: &str) -> Option<OwnRun<'_>> {
+    fn take(&self, first: &Execution) -> Result<OwnRun<'_>, Refusal> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.insert(id.to_owned()).then(|| OwnRun(self, id.to_owned()))
+        match taken.entry(first.id.clone()) {
+            Entry::Occupied(running) if first.is_other_request(running.get().as_deref()) => Err(other_request()),
+            Entry::Occupied(_) => Err(in_progress()),
+            Entry::Vacant(free) => {
+                free.insert(first.fingerprint.clone());
+                Ok(OwnRun(self, first.id.clone()))
+            }
+        }
     }
 }
 
@@ -117,7 +125,7 @@ impl<'a> IdempotencyAuthority<'a> {
             Self::Here(runs) => {
                 let history = history.ok_or_else(no_history)?;
                 // Taken before it is looked up: of two at once, one runs.
-                let own = runs.take(&first.id).ok_or_else(in_progress)?;
+                let own = runs.take(first)?;
                 let found = history.get(&first.caller, &first.id).await;
                 match found.map_err(|error| refused(error, &first.id))? {
                     // On the disk before it begins: the next process must know that it may have run.
@@ -125,7 +133,7 @@ impl<'a> IdempotencyAuthority<'a> {
                         let kept = KeptRun::of(history, first).await?;
                         Ok(RepeatDecision::Own(RunObserver::Here(kept, own)))
                     }
-                    Some(execution) => known(execution),
+                    Some(execution) => known(execution, first),
                 }
             }
             Self::Cluster(claims) => match claims.claim(first).await {
@@ -139,7 +147,7 @@ impl<'a> IdempotencyAuthority<'a> {
                     };
                     Ok(RepeatDecision::Own(RunObserver::Registry(ClaimedRun::of(claims, own))))
                 }
-                Ok(ClaimOutcome::Known(execution)) => known(*execution),
+                Ok(ClaimOutcome::Known(execution)) => known(*execution, first),
                 Err(ClaimError::NoHistory) => Err(nobody_knows()),
                 Err(ClaimError::Busy) => {
                     let text = "Too many runs with this header are claimed at this moment; nothing was run; try again.";
@@ -156,7 +164,10 @@ impl<'a> IdempotencyAuthority<'a> {
     }
 }
 
-fn known<'a>(execution: Execution) -> Result<RepeatDecision<'a>, Refusal> {
+fn known<'a>(execution: Execution, first: &Execution) -> Result<RepeatDecision<'a>, Refusal> {
+    if execution.is_other_request(first.fingerprint.as_deref()) {
+        return Err(other_request());
+    }
     let why_not = match execution.status {
         Status::Success => return Ok(RepeatDecision::Done(Box::new(execution))),
         Status::Pending | Status::Running => return Err(in_progress()),
@@ -179,6 +190,17 @@ fn known<'a>(execution: Execution) -> Result<RepeatDecision<'a>, Refusal> {
 fn in_progress() -> Refusal {
     let text = "This run is in progress; ask for its result when it has ended.";
     Refusal::new(RefusalKind::Repeated(RepeatRefusal::InProgress), IDEMPOTENCY_KEY, text)
+}
+
+fn other_request() -> Refusal {
+    let text = format!(
+        "This key was sent before with another skill, tool or input; nothing was run. Send each request with an {IDEMPOTENCY_KEY} of its own."
+    );
+    Refusal::new(
+        RefusalKind::Repeated(RepeatRefusal::OtherRequest),
+        IDEMPOTENCY_KEY,
+        text,
+    )
 }
 
 /// The idempotency key of a request, if it has one.
