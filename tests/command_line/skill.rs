@@ -197,37 +197,6 @@ async fn what_is_missing_is_named() {
     }
 }
 
-/// Two namespaces of one manifest have a skill of one name.
-#[tokio::test]
-async fn a_skill_is_chosen_by_its_namespace_too() {
-    let of = |namespace: &str| {
-        format!(
-            "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: word, namespace: {namespace}}}\nspec: {{source: {{inline: {{files: {{SKILL.md: \"---\\nname: word\\ndescription: d\\n---\\n{namespace}\"}}}}}}}}\n"
-        )
-    };
-    let two = [of("team-a"), of("team-b")].join("---\n");
-    let folder = folder(&[("two.yaml", &two)]);
-    let choose = "several skills; choose one with --skill: team-a/word, team-b/word";
-    let run = async |skill: &[&str]| {
-        let arguments = [&["skill", "run", "two.yaml"], skill, &["--", "true"]].concat();
-        err(&knack(folder.path(), &arguments, &[]).await)
-    };
-    assert!(run(&[]).await.contains(choose), "{}", run(&[]).await);
-    assert!(run(&["--skill", "word"]).await.contains(choose));
-    let missing = run(&["--skill", "team-c/word"]).await;
-    assert!(
-        missing.contains("no skill team-c/word; found: team-a/word, team-b/word"),
-        "{missing}"
-    );
-    let diff = async |skill: &str| {
-        let arguments = ["skill", "diff", "two.yaml", "two.yaml", "--exit-code", "--skill", skill];
-        knack(folder.path(), &arguments, &[]).await
-    };
-    let one = diff("team-b/word").await;
-    assert_eq!(one.status.code(), Some(0), "{}", err(&one));
-    assert!(err(&diff("word").await).contains(choose));
-}
-
 #[tokio::test]
 async fn validate_of_nothing_says_what_to_name() {
     let folder = folder(&[("empty/README.txt", "x")]);

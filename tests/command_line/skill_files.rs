@@ -1,4 +1,4 @@
-//! `knack skill import`, `export` and `diff`: folders, archives and manifests.
+//! `knack skill import`, `export` and `diff`: folders, archives and manifests, and which skill of several is meant.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -326,4 +326,35 @@ async fn only_regular_files_are_read() {
     // What was found by searching is another tool's.
     let output = knack(folder.path(), &["skill", "validate", "."], &[]).await;
     assert!(out(&output).contains("1 skill, 0 with errors"), "{}", out(&output));
+}
+
+/// Two namespaces of one manifest have a skill of one name.
+#[tokio::test]
+async fn a_skill_is_chosen_by_its_namespace_too() {
+    let of = |namespace: &str| {
+        format!(
+            "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {{name: word, namespace: {namespace}}}\nspec: {{source: {{inline: {{files: {{SKILL.md: \"---\\nname: word\\ndescription: d\\n---\\n{namespace}\"}}}}}}}}\n"
+        )
+    };
+    let two = [of("team-a"), of("team-b")].join("---\n");
+    let folder = folder(&[("two.yaml", &two)]);
+    let choose = "several skills; choose one with --skill: team-a/word, team-b/word";
+    let run = async |skill: &[&str]| {
+        let arguments = [&["skill", "run", "two.yaml"], skill, &["--", "true"]].concat();
+        err(&knack(folder.path(), &arguments, &[]).await)
+    };
+    assert!(run(&[]).await.contains(choose), "{}", run(&[]).await);
+    assert!(run(&["--skill", "word"]).await.contains(choose));
+    let missing = run(&["--skill", "team-c/word"]).await;
+    assert!(
+        missing.contains("no skill team-c/word; found: team-a/word, team-b/word"),
+        "{missing}"
+    );
+    let diff = async |skill: &str| {
+        let arguments = ["skill", "diff", "two.yaml", "two.yaml", "--exit-code", "--skill", skill];
+        knack(folder.path(), &arguments, &[]).await
+    };
+    let one = diff("team-b/word").await;
+    assert_eq!(one.status.code(), Some(0), "{}", err(&one));
+    assert!(err(&diff("word").await).contains(choose));
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::support::{Running, Start, start};
+use super::talk::{ROWS, Talk};
 
 const DOCUMENT: &str =
     "---\nname: py\ndescription: d\nactivation: Always\ntools:\n  - python: tools.py\n---\nUse the tools.\n";
@@ -457,5 +458,26 @@ async fn a_broken_edit_of_the_file_keeps_the_last_good_functions() {
             assert!(std::time::Instant::now() < until, "{seen:?}");
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
         }
+    }
+}
+
+/// The schema of HUSK parameters says `string` of each, and models write numbers all the same.
+#[tokio::test]
+async fn a_declared_tool_takes_numbers_as_words_of_its_command_line() {
+    let skill = "---\nname: Echo\ndescription: d\nmode: llm\nactivation: Always\ntools:\n  - name: args\n    description: d\n    command: [python3, args.py]\n    parameters:\n      - {name: q, description: d, required: true}\n      - {name: n, description: d}\n---\nx\n";
+    let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: {suffix: args}, arguments: {q: 0, n: 2.5}}]}\n      - reply: {text: \"{{results}}\"}\n";
+    let knack = start(Start {
+        skills: vec![
+            ("echo/SKILL.md", skill),
+            ("echo/args.py", "import sys\nprint(sys.argv[1:])\n"),
+        ],
+        script: script.to_owned(),
+        executor: std::sync::Arc::new(super::runner::executor(1).await),
+        ..Start::default()
+    })
+    .await;
+    for row in ROWS {
+        let said = Talk::plain(row, "echo").hear(&knack).await.text;
+        assert!(said.contains("['0', '--n', '2.5']"), "{row:?}: {said}");
     }
 }

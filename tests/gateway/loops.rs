@@ -547,27 +547,6 @@ async fn a_secret_without_a_grant_is_absent_and_a_granted_one_is_present() {
     }
 }
 
-/// The schema of HUSK parameters says `string` of each, and models write numbers all the same.
-#[tokio::test]
-async fn a_declared_tool_takes_numbers_as_words_of_its_command_line() {
-    let skill = "---\nname: Echo\ndescription: d\nmode: llm\nactivation: Always\ntools:\n  - name: args\n    description: d\n    command: [python3, args.py]\n    parameters:\n      - {name: q, description: d, required: true}\n      - {name: n, description: d}\n---\nx\n";
-    let script = "turns:\n  - rounds:\n      - reply: {calls: [{tool: {suffix: args}, arguments: {q: 0, n: 2.5}}]}\n      - reply: {text: \"{{results}}\"}\n";
-    let knack = start(Start {
-        skills: vec![
-            ("echo/SKILL.md", skill),
-            ("echo/args.py", "import sys\nprint(sys.argv[1:])\n"),
-        ],
-        script: script.to_owned(),
-        executor: std::sync::Arc::new(super::runner::executor(1).await),
-        ..Start::default()
-    })
-    .await;
-    for row in ROWS {
-        let said = Talk::plain(row, "echo").hear(&knack).await.text;
-        assert!(said.contains("['0', '--n', '2.5']"), "{row:?}: {said}");
-    }
-}
-
 /// How long `/healthz` may take beside a run that hangs: a twelfth of the minute that such a run has, for which a loop that is blocked
 /// would hold it up.
 const HEALTHY: Duration = Duration::from_secs(5);
