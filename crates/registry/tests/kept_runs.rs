@@ -157,6 +157,14 @@ fn a_run_begins_when_its_record_is_on_the_disk_and_not_before() {
         );
         let (_, again) = run(&registry, &runs).await;
         assert_eq!((&again["replayed"], runs.count()), (&json!(true), 1));
+        drop(registry);
+        // Also after a restart.
+        let registry = started(folder.path(), Box::new(slow()));
+        for (input, status) in [(json!({"a": 1}), 409), (json!({}), 200)] {
+            let other = asked(&json!({"skillName": "echo", "input": input}));
+            let answer = registry.execute(Some(&owner()), &other, &[], &runs).await;
+            assert_eq!((answer.status().as_u16(), runs.count()), (status, 1), "{input}");
+        }
     });
 }
 

@@ -141,7 +141,7 @@ impl<'a> ExecutionContext<'a> {
         let mut first = wanted.execution(owner, &skill, &arguments, &asked.request_id);
         if let Some(key) = key {
             first.id = id_of(&json!([owner.text(), key]));
-            first.fingerprint = Some(wanted.fingerprint(key, &arguments));
+            first.fingerprint = Some(wanted.fingerprint(key));
         }
         let observer = match key {
             None => RunObserver::History(self.history.cloned()),
@@ -322,8 +322,11 @@ impl RunBody {
 
     /// What tells a repeat from another request under the same key: the request as it was sent, since a skill may have been edited
     /// before a repeat. With the key, so that nobody who reads it can try arguments out.
-    fn fingerprint(&self, key: &str, arguments: &str) -> String {
-        id_of(&json!([key, self.skill, self.tool, arguments]))
+    fn fingerprint(&self, key: &str) -> String {
+        let mut request = json!([key, self.skill, self.tool, self.input]);
+        // A client may write the members of its input in another order each time.
+        request.sort_all_objects();
+        id_of(&request)
     }
 
     /// The execution that a request begins now, under an id of its own.

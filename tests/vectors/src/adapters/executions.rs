@@ -28,6 +28,8 @@ pub(crate) const OPS: &[Op] = &[
 ];
 
 const EXECUTIONS: &str = "/api/skills/executions";
+/// The key of most requests.
+const KEY: &str = "call-1";
 /// A skill with a tool, and one without.
 const TOOL: &str = "def handler():\n    return {}\n";
 const DOCUMENT: &str = "---\nname: echo\ndescription: d\n---\nEcho.\n";
@@ -144,9 +146,10 @@ impl Api {
         }
     }
 
-    fn asked(method: &Method, path: &str, body: &Value) -> Result<(ApiCall, ApiRequest), Failure> {
+    fn asked(key: &str, (method, path): (&Method, &str), body: &Value) -> Result<(ApiCall, ApiRequest), Failure> {
         let mut headers = HeaderMap::new();
-        headers.insert(IDEMPOTENCY_KEY, HeaderValue::from_static("call-1"));
+        let key = HeaderValue::from_str(key).map_err(|error| Failure::of_adapter(error.to_string()))?;
+        headers.insert(IDEMPOTENCY_KEY, key);
         let call = route(method, path, None, &headers);
         let call = call.ok_or_else(|| Failure::of_adapter(format!("{path} goes to a provider")))?;
         let asked = ApiRequest {
@@ -162,8 +165,8 @@ impl Api {
         self.send_as(&owner(), (method, path), body)
     }
 
-    fn send_as(&self, owner: &Owner, (method, path): (&Method, &str), body: &Value) -> Result<(u16, Value), Failure> {
-        let (call, asked) = Self::asked(method, path, body)?;
+    fn send_as(&self, owner: &Owner, to: (&Method, &str), body: &Value) -> Result<(u16, Value), Failure> {
+        let (call, asked) = Self::asked(KEY, to, body)?;
         let answer = self
             .runtime
             .block_on(self.registry.answer(Some(owner), call, &asked, &[]));
@@ -171,11 +174,11 @@ impl Api {
     }
 
     fn run(&self, name: &str, runs: &Scripted) -> Result<(u16, Value), Failure> {
-        self.run_with(&json!({"skillName": name}), runs)
+        self.run_under(KEY, &json!({"skillName": name}), runs)
     }
 
-    fn run_with(&self, body: &Value, runs: &Scripted) -> Result<(u16, Value), Failure> {
-        let (_, asked) = Self::asked(&Method::POST, EXECUTIONS, body)?;
+    fn run_under(&self, key: &str, body: &Value, runs: &Scripted) -> Result<(u16, Value), Failure> {
+        let (_, asked) = Self::asked(key, (&Method::POST, EXECUTIONS), body)?;
         let answer = self
             .runtime
             .block_on(self.registry.execute(Some(&owner()), &asked, &[], runs));
@@ -267,7 +270,8 @@ fn listed() -> Outcome {
             output: Some(number.to_string()),
             ..Scripted::default()
         };
-        let (status, answer) = api.run_with(&json!({"skillName": "echo", "input": {"number": number}}), &runs)?;
+        let body = json!({"skillName": "echo", "input": {"number": number}});
+        let (status, answer) = api.run_under(&format!("call-{number}"), &body, &runs)?;
         if status != 200 {
             return Err(Failure::of_adapter(answer.to_string()));
         }
@@ -312,7 +316,7 @@ fn begins(expected: &Value, actual: &Value) -> Result<(), String> {
 /// Does something while a first run of the skill hangs, which ends then without a word.
 fn while_running<T>(api: &Api, runs: &Scripted, then: impl FnOnce() -> T) -> Result<T, Failure> {
     let owner = owner();
-    let (_, asked) = Api::asked(&Method::POST, EXECUTIONS, &json!({"skillName": "echo"}))?;
+    let (_, asked) = Api::asked(KEY, (&Method::POST, EXECUTIONS), &json!({"skillName": "echo"}))?;
     let mut first = pin!(api.registry.execute(Some(&owner), &asked, &[], runs));
     api.runtime.block_on(poll_fn(|context| {
         let _ = first.as_mut().poll(context);
@@ -356,7 +360,7 @@ fn execution_fence(input: &Value) -> Outcome {
             api.run("echo", &runs)?
         }
         "identity_conflict" => {
-            api.run_with(&json!({"skillName": "echo", "input": {"other": 1}}), &runs)?;
+            api.run_under(KEY, &json!({"skillName": "echo", "input": {"other": 1}}), &runs)?;
             api.run("echo", &runs)?
         }
         other => {
