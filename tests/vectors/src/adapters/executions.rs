@@ -116,7 +116,10 @@ impl Api {
         let store = FolderStore::open(folder.path()).map_err(failed)?.store;
         let history = FolderHistory::open(folder.path(), HistorySettings::of_days(1), |_| ()).map_err(failed)?;
         Ok(Self {
-            runtime: tokio::runtime::Builder::new_current_thread().build().map_err(failed)?,
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .map_err(failed)?,
             registry: Registry::new(Arc::new(store), &Arc::new(Reader::new(UNPACK)))
                 .with_history(Arc::new(history.history)),
             folder,

@@ -74,7 +74,10 @@ impl Api {
             web: Arc::clone(&web) as Arc<dyn Web>,
         };
         Ok(Self {
-            runtime: tokio::runtime::Builder::new_current_thread().build().map_err(failed)?,
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .build()
+                .map_err(failed)?,
             registry: Registry::new(Arc::new(store), &Arc::new(Reader::new(UNPACK))).with_catalogs(catalogs),
             web,
             shared: Vec::new(),
