@@ -122,10 +122,7 @@ pub(super) fn choose_one(sources: &[SkillSource]) -> String {
         return format!("several skills; choose one with --skill: {}", choices(sources));
     }
     let origins: Vec<&str> = sources.iter().map(|source| source.origin.as_str()).collect();
-    format!(
-        "several skills of one name; name the path of one: {}",
-        origins.join(", ")
-    )
+    format!("several skills; name the path of one: {}", origins.join(", "))
 }
 
 async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {

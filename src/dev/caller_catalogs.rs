@@ -222,13 +222,13 @@ fn make(
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::sync::{Condvar, LazyLock};
 
     use knack_gateway::catalog::{RuntimeSettings, no_packages};
     use knack_packages::rules::Allowed;
     use knack_registry::{Draft, Files, Store as _};
-    use knack_skill::model::SkillFile;
-    use rustix::fs::OFlags;
+    use knack_skill::model::{Packages, SkillFile};
+    use tokio::sync::watch;
 
     use super::*;
 
@@ -241,6 +241,20 @@ mod tests {
             rules,
             granted: None,
         }
+    }
+
+    /// Whether the skill that is read slowly may be read to its end. One test has such a skill.
+    static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+    /// Whether somebody has begun to read it.
+    static READING: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
+
+    fn slow_packages(skill: &Skill) -> Packages {
+        if skill.description == "Slow." {
+            READING.send_replace(true);
+            let (is_open, opened) = &GATE;
+            drop(opened.wait_while(lock(is_open), |is_open| !*is_open));
+        }
+        no_packages(skill)
     }
 
     fn draft() -> Draft {
@@ -279,38 +293,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(FolderStore::open(folder.path()).unwrap().store);
         let [slow, other] = [1, 2].map(|byte| Owner::from([byte; 32]));
-        let entry = store.create(&slow, None, draft()).await.unwrap();
+        let text = "---\nname: mine\ndescription: Slow.\n---\nx";
+        store.create(&slow, None, draft_of(text)).await.unwrap();
         store.create(&other, None, draft()).await.unwrap();
-        // Reading it waits for who writes it.
-        let file = folder.path().join("skills").join(&entry.id).join("1.files");
-        let bytes = std::fs::read(&file).unwrap();
-        std::fs::remove_file(&file).unwrap();
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, mode, 0).unwrap();
 
+        let runtime = UploadRuntime {
+            packages: slow_packages,
+            ..runtime(Rules::default())
+        };
         let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
-        let catalogs = Arc::new(CallerCatalogs::new(store, runtime(Rules::default()), judged));
+        let catalogs = Arc::new(CallerCatalogs::new(store, runtime, judged));
         let base = Arc::new(Snapshot::without_catalog(RuntimeSettings::default(), ""));
         let served = |owner: &Owner| {
             let (catalogs, owner, base) = (Arc::clone(&catalogs), owner.clone(), Arc::clone(&base));
             tokio::spawn(async move { catalogs.served(owner, base).await })
         };
+        let mut begun = READING.subscribe();
         let waiting = [served(&slow), served(&slow)];
-        // A FIFO opens for writing without a wait once a reader has it.
-        let open = async {
-            loop {
-                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-                match rustix::fs::open(&file, flags, rustix::fs::Mode::empty()) {
-                    Ok(opened) => return std::fs::File::from(opened),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
-                }
-            }
-        };
-        let mut writer = tokio::time::timeout(PATIENCE, open).await.expect("somebody reads it");
+        let reads = tokio::time::timeout(PATIENCE, begun.wait_for(|reads| *reads)).await;
+        assert!(reads.is_ok(), "somebody reads it");
         let quick = tokio::time::timeout(PATIENCE, served(&other)).await;
         // Released in any case: the runtime waits for its threads.
-        writer.write_all(&bytes).unwrap();
-        drop(writer);
+        *lock(&GATE.0) = true;
+        GATE.1.notify_all();
         assert_eq!(quick.expect("it waits for another caller").unwrap().skills.len(), 1);
         for waiting in waiting {
             assert_eq!(waiting.await.unwrap().skills.len(), 1);

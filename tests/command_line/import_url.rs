@@ -136,7 +136,7 @@ async fn a_diff_goes_from_a_pinned_archive_to_what_a_site_offers() {
     }
     let output = knack(path, &["skill", "diff", "good.yaml", &root], &[]).await;
     assert!(
-        err(&output).contains("2 skills; name one of them by --skill"),
+        err(&output).contains("several skills; choose one with --skill: good, lone"),
         "{}",
         err(&output)
     );

@@ -157,7 +157,10 @@ async fn what_cannot_be_imported_or_exported_is_refused_by_name_and_nothing_is_w
         (&["export", "twice", "back"], "has a skill good, too"),
         (&["export", "lone.yaml", "back"], "ConfigMap default/away"),
         (&["diff", "good", "bad"], "would not be served"),
-        (&["diff", "good", "."], "skills; name one of them"),
+        (
+            &["diff", "good", "."],
+            "several skills; name the path of one: ./Upper_Case, ",
+        ),
     ] {
         let output = knack(path, &[&["skill"], arguments].concat(), &[]).await;
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", out(&output));

@@ -226,7 +226,7 @@ impl Declaration {
         text_of(self.python.iter())
     }
 
-    /// The same of those that are left to the interpreter.
+    /// The requirements that are left to the interpreter, as a text.
     pub(crate) fn left_to_python_text(&self) -> String {
         text_of(self.left_to_python())
     }

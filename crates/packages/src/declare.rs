@@ -40,7 +40,7 @@ pub fn declare(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>
     declared
 }
 
-/// The same without the imports of scripts, so nothing is inferred: no Python is parsed.
+/// The packages that a skill states, without the imports of its scripts: no Python is parsed.
 pub fn stated(files: &BTreeMap<String, SkillFile>, spec: Option<&AskedPackages>) -> Declaration {
     let front = FrontmatterPackages::of(files);
     let mut declared = stated_of_python(files, spec, front.as_ref());

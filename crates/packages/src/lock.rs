@@ -36,7 +36,7 @@ impl Lock {
         Ok(lock)
     }
 
-    /// The same where no requirement need apply, so that a lock without packages is complete.
+    /// Reads a lock of which no requirement need apply, so that a lock without packages is complete.
     pub fn read_or_empty(file: &str, bytes: &[u8]) -> Result<Self, Vec<Finding>> {
         let read = requirements_txt::read(file, bytes);
         let mut findings = read.findings;

@@ -41,7 +41,7 @@ pub enum Marker {
 /// The operator of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
-    /// That of a version clause.
+    /// The comparison of versions that a clause makes.
     Version(Operator),
     /// The left side is a part of the right one.
     In,
@@ -488,12 +488,14 @@ mod tests {
         }
     }
 
-    /// Versions are compared as PEP 440 says: a pre-release is before its release, and it is in no clause below that.
+    /// As uv takes markers, which installs what they leave.
     #[test]
-    fn versions_of_pythons_before_their_release_are_compared_as_such() {
+    fn a_python_before_its_release_counts_as_its_release() {
         for (text, version, holds) in [
-            ("python_full_version >= '3.15'", "3.15.0rc1", Some(false)),
+            ("python_full_version >= '3.15'", "3.15.0rc1", Some(true)),
             ("python_full_version >= '3.15.0rc1'", "3.15.0rc1", Some(true)),
+            ("python_full_version == '3.15.0rc1'", "3.15.0rc1", Some(true)),
+            ("python_full_version > '3.15.0rc1'", "3.15.0", Some(false)),
             ("python_full_version < '3.15'", "3.15.0rc1", Some(false)),
             ("python_version >= '3.15'", "3.15.0rc1", Some(true)),
             ("python_full_version >= '3.13'", "3.13.0+", Some(true)),

@@ -90,11 +90,7 @@ impl Rules {
             if constraint.clauses.is_empty() || !constraint.extras.is_empty() {
                 return Err(wrong("a constraint must have versions and no extras"));
             }
-            if let Some(clause) = constraint
-                .clauses
-                .iter()
-                .find(|clause| !VersionClause::is_comparable(clause))
-            {
+            if let Some(clause) = constraint.clauses.iter().find(|clause| !clause.is_comparable()) {
                 return Err(wrong(&format!(
                     "{} is not a valid version clause (PEP 440)",
                     shown(&clause.to_string())

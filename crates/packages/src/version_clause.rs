@@ -119,13 +119,17 @@ impl VersionClause {
         }
     }
 
-    /// Whether it allows a Python of a version. A pattern beside an operator that knows none counts without its `.*`, as installers
-    /// take it: `>=3.6.*` is in use.
+    /// Whether it allows a Python of a version. A pre-release counts as its release, on both sides, as uv takes it, which installs: who
+    /// tries `3.15.0rc1` means 3.15. So does a pattern beside an operator that knows none: `>=3.6.*` is in use.
     pub(crate) fn allows_python(&self, version: &str) -> Option<bool> {
-        let has_patterns = matches!(self.operator, Operator::Equal | Operator::Unequal | Operator::Same);
-        match self.version.strip_suffix(".*").filter(|_| !has_patterns) {
-            Some(wanted) => satisfies(&Version::parse(version)?, self.operator, wanted),
-            None => self.allows(version),
+        let is_pattern = self.version.ends_with(".*");
+        match self.operator {
+            Operator::Same => self.allows(version),
+            Operator::Equal | Operator::Unequal if is_pattern => self.allows(release_text(version)),
+            operator => {
+                let version = Version::parse(release_text(version))?;
+                satisfies(&version, operator, release_text(&self.version))
+            }
         }
     }
 }
@@ -163,13 +167,10 @@ pub struct RequiredPython {
 }
 
 impl RequiredPython {
-    /// Whether a Python of a version is among them. One of a pre-release counts as its release, as installers take it: who
-    /// tries `3.15.0rc1` means 3.15.
+    /// Whether a Python of a version is among them. A clause that cannot be read refuses none.
     pub(crate) fn allows(&self, version: &str) -> bool {
-        let end = version.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
-        let release = &version[..end.unwrap_or(version.len())];
         let mut clauses = self.clauses.iter();
-        clauses.all(|clause| clause.allows_python(release) != Some(false))
+        clauses.all(|clause| clause.allows_python(version) != Some(false))
     }
 }
 
@@ -183,6 +184,12 @@ impl From<(String, Vec<VersionClause>)> for RequiredPython {
     fn from((file, clauses): (String, Vec<VersionClause>)) -> Self {
         Self { file, clauses }
     }
+}
+
+/// The numbers that a version begins with.
+fn release_text(version: &str) -> &str {
+    let end = version.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
+    version[..end.unwrap_or(version.len())].trim_end_matches('.')
 }
 
 /// Whether clauses such as `>=1,<2` allow a version. `None`: the version, or a clause, is not of PEP 440.

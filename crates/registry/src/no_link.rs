@@ -31,7 +31,8 @@ pub fn named(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// The same for a folder whose last name was not chosen: that one may be a link, which is then not followed.
+/// The path of a folder whose last name was not chosen by the user, without the links that lead to the folder above it: the last one may
+/// be a link, which is then not followed.
 pub fn below_named(path: &Path) -> io::Result<PathBuf> {
     let name = name_of(path)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());

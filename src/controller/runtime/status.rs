@@ -154,7 +154,7 @@ fn pins_without_skill(runtime: &SkillRuntime, is_there: impl Fn(&str, &str) -> b
         .collect()
 }
 
-/// The Skills that several pins of a runtime name, as namespace/name. An ambiguous spec is no objection: that would stop a runtime that
+/// The Skills that several pins of a runtime name, as namespace/name. An ambiguous pin is no problem of the spec: that would stop a runtime that
 /// served before an upgrade.
 fn repeated_pins(runtime: &SkillRuntime) -> Vec<String> {
     let own = runtime.own_namespace();

@@ -47,6 +47,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 const TROUBLE_GRACE: Duration = Duration::from_secs(2);
 /// How long a runner may take to exit after `ack`.
 const EXIT_GRACE: Duration = Duration::from_secs(3);
+
 /// What ends a run before its result.
 #[derive(Debug, Clone)]
 pub(super) struct RunCancellation {

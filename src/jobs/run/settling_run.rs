@@ -27,7 +27,7 @@ const SETTLE_RETRY: Duration = Duration::from_millis(500);
 /// over is kept for the next owner, and ends with a pod that is deleted.
 const STAY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A run in a pod whose end is to be determined.
+/// A run in a pod, and what its end is determined by where the stream does not show it.
 pub(in crate::jobs) struct SettlingRun<'a> {
     /// The way to the cluster.
     pub(in crate::jobs) launcher: &'a Launcher,

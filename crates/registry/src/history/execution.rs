@@ -13,7 +13,7 @@ const INPUT_MAX_BYTES: usize = 16 << 10;
 const OUTPUT_MAX_BYTES: usize = 32 << 10;
 /// Characters of an output in the answer to the program that asked for the run, as OmniRoute returns them.
 const ANSWER_MAX_CHARS: usize = 100_000;
-/// The same in bytes.
+/// Bytes of an output in that answer.
 const ANSWER_MAX_BYTES: usize = 4 * ANSWER_MAX_CHARS;
 /// Bytes of a text that says why a run failed.
 const ERROR_MAX_BYTES: usize = 4 << 10;

@@ -124,10 +124,10 @@ fn listed(catalog: Catalog, found: &Bytes) -> Option<Vec<Value>> {
 /// Members of an install from SkillsMP: those that must be there, and the others. `sourceUrl` is noted by OmniRoute's
 /// dashboard, and shown nowhere.
 const OF_SKILLSMP: ([&str; 3], [&str; 2]) = (["name", "description", "skillMdContent"], ["version", "sourceUrl"]);
-/// As above, from skills.sh. `digest`: that of the files which were reviewed, as a dry run shows it.
+/// The required and the optional members of an install from skills.sh. `digest`: that of the files which were reviewed, as a dry run shows it.
 const OF_SKILLSSH: ([&str; 4], [&str; 2]) = (["name", "description", "source", "skillId"], ["version", "digest"]);
 
-/// As above, from an index. `digest`: that of the file which was reviewed, as a search shows it.
+/// The required and the optional members of an install from an index. `digest`: that of the file which was reviewed, as a search shows it.
 const OF_INDEX: ([&str; 1], [&str; 2]) = (["name"], ["version", "digest"]);
 
 /// Reads an install, and fetches its SKILL.md where the body does not have it.
