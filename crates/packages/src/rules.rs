@@ -5,7 +5,7 @@ use std::fmt;
 use crate::State;
 use crate::finding::shown;
 use crate::requirement::Requirement;
-use crate::version_clause::{VersionClause, allows};
+use crate::version_clause::allows;
 
 /// Rules of a runtime; without a manifest there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
