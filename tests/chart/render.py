@@ -103,6 +103,10 @@ def read_renderings(key):
     return {name: BETWEEN.join(found["parts"][number] for number in numbers) for name, numbers in found["texts"].items()}
 
 
+# All cases in one command, which computes without a wait: minutes alone, and over a quarter of an hour as what gives way to other suites.
+RENDERING_SECONDS = 2700
+
+
 def renderer():
     """The program that renders by helm's library."""
     return os.path.join(os.path.dirname(os.path.realpath(binary("HELM", "helm"))), "helm-renderings")
@@ -110,7 +114,7 @@ def renderer():
 
 def rendered_now(cases):
     lines = "".join(json.dumps({"name": name, "values": values}) + "\n" for name, values in cases)
-    answers = [json.loads(line) for line in run([renderer(), "knack", CHART, NAMESPACE], stdin=lines).splitlines()]
+    answers = [json.loads(line) for line in run([renderer(), "knack", CHART, NAMESPACE], stdin=lines, seconds=RENDERING_SECONDS).splitlines()]
     failed = ["%(name)s: %(error)s" % answer for answer in answers if "error" in answer]
     if failed:
         raise AssertionError("%d renderings fail, the first: %s" % (len(failed), failed[0]))
