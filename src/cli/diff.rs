@@ -12,7 +12,7 @@ use knack_trust::{CaArgs, Roots};
 
 use super::find_sources::find_sources;
 use super::import_url;
-use super::run::{choose_one, is_chosen_by};
+use super::run::{choose_one, chosen};
 use super::terminal;
 use crate::dev::discover_all;
 
@@ -65,12 +65,17 @@ async fn compare(args: &DiffArgs) -> anyhow::Result<bool> {
 async fn read(shown: &str, wanted: Option<&String>, roots: &Roots) -> anyhow::Result<ModelView> {
     let mut skills = match import_url::address(shown) {
         Some(url) => {
-            let found = import_url::fetch(&url?, wanted.map_or(&[], std::slice::from_ref), None, roots).await?;
+            // An index has no namespaces.
+            let name = wanted.map(|word| word.rsplit('/').next().unwrap_or(word).to_owned());
+            let found = import_url::fetch(&url?, name.as_slice(), None, roots).await?;
             found.into_iter().map(|found| found.skill).collect()
         }
         None => on_disk(shown, roots).await?,
     };
-    skills.retain(|skill| wanted.is_none_or(|word| is_chosen_by(&skill.id, word)));
+    // The one skill of a side is meant whatever its namespace is.
+    if let Some(word) = wanted.filter(|_| skills.len() > 1) {
+        skills = chosen(skills, word).0;
+    }
     match &skills[..] {
         [skill] => seen(skill).with_context(|| shown.to_owned()),
         [] => {

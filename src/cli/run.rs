@@ -9,7 +9,7 @@ use knack_execution::environments::Environments;
 use knack_gateway::catalog::{RuntimeSettings, SkillSource};
 use knack_packages::Rules;
 use knack_skill::config::SkillConfig;
-use knack_skill::model::{Skill, SkillRef};
+use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 
 use super::find_sources::find_sources;
@@ -104,9 +104,14 @@ fn nothing_to_run(named: Option<&str>, others: &[SkillSource]) -> String {
     }
 }
 
-/// Whether `--skill` with this word chooses a skill: by the words of other arguments, and by its bare name.
-pub(super) fn is_chosen_by(skill: &SkillRef, word: &str) -> bool {
-    skill.name == word || skill.is_meant_by(word)
+/// The skills that `--skill` with this word chooses, and the others: by the words of other arguments, and where none is meant so, by
+/// their bare names.
+pub(super) fn chosen(sources: Vec<SkillSource>, word: &str) -> (Vec<SkillSource>, Vec<SkillSource>) {
+    let is_meant = sources.iter().any(|source| source.id.is_meant_by(word));
+    sources.into_iter().partition(|source| match is_meant {
+        true => source.id.is_meant_by(word),
+        false => source.id.name == word,
+    })
 }
 
 /// The words that choose between skills.
@@ -133,8 +138,10 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
     for report in found.over_ceiling() {
         terminal::note(&report.to_string());
     }
-    let is_named = |source: &SkillSource| args.skill.as_ref().is_none_or(|word| is_chosen_by(&source.id, word));
-    let (mut sources, others): (Vec<_>, Vec<_>) = found.skills.into_iter().partition(is_named);
+    let (mut sources, others) = match &args.skill {
+        Some(word) => chosen(found.skills, word),
+        None => (found.skills, Vec::new()),
+    };
     let source = match sources.len() {
         0 => bail!(
             "{}: {}",

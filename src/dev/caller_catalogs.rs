@@ -249,7 +249,7 @@ mod tests {
     static READING: LazyLock<watch::Sender<bool>> = LazyLock::new(|| watch::Sender::new(false));
 
     fn slow_packages(skill: &Skill) -> Packages {
-        if skill.description == "Slow." {
+        if skill.id.name == "slow" {
             READING.send_replace(true);
             let (is_open, opened) = &GATE;
             drop(opened.wait_while(lock(is_open), |is_open| !*is_open));
@@ -257,17 +257,17 @@ mod tests {
         no_packages(skill)
     }
 
-    fn draft() -> Draft {
-        draft_of("---\nname: mine\ndescription: d\n---\nx")
+    fn draft(name: &str) -> Draft {
+        draft_of(name, &format!("---\nname: {name}\ndescription: d\n---\nx"))
     }
 
-    fn draft_of(text: &str) -> Draft {
+    fn draft_of(name: &str, text: &str) -> Draft {
         let file = SkillFile {
             bytes: text.as_bytes().into(),
             executable: false,
         };
         let files = Files::from([("SKILL.md".to_owned(), file)]);
-        knack_registry::fixture::draft("mine", files)
+        knack_registry::fixture::draft(name, files)
     }
 
     #[tokio::test]
@@ -277,7 +277,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let store = Arc::new(FolderStore::open(folder.path()).unwrap().store);
             let owner = Owner::from([1; 32]);
-            store.create(&owner, None, draft_of(text)).await.unwrap();
+            store.create(&owner, None, draft_of("mine", text)).await.unwrap();
             let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
             let rules = Rules::default().allowing(allowed);
             let catalogs = CallerCatalogs::new(store, runtime(rules), judged);
@@ -293,10 +293,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(FolderStore::open(folder.path()).unwrap().store);
         let [slow, other] = [1, 2].map(|byte| Owner::from([byte; 32]));
-        let text = "---\nname: mine\ndescription: Slow.\n---\nx";
-        store.create(&slow, None, draft_of(text)).await.unwrap();
-        store.create(&other, None, draft()).await.unwrap();
-
+        store.create(&slow, None, draft("slow")).await.unwrap();
+        store.create(&other, None, draft("mine")).await.unwrap();
         let runtime = UploadRuntime {
             packages: slow_packages,
             ..runtime(Rules::default())

@@ -1,6 +1,7 @@
 //! The files of a version in immutable ConfigMaps: made, read, and given to the Skill that they are of.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use knack_api::{Skill, SkillOverrides};
@@ -21,6 +22,8 @@ use crate::sources::{CONFIG_MAP_MAX_BYTES, bytes_of, most_bytes_of};
 
 /// What a file set costs: while it is read the ConfigMaps and the files, later the files and a zip of about their size.
 const COPIES: usize = 2;
+/// How long a read waits for memory that others hold.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The ConfigMaps of a version, without an owner.
 pub(super) fn config_maps(namespace: &str, skill: &str, version: &Version, files: &Files) -> Vec<ConfigMap> {
@@ -121,7 +124,9 @@ impl Contents {
         let said = usize::try_from(version.bytes)
             .unwrap_or(usize::MAX)
             .min(MAX_FOLDER_BYTES);
-        let mut share = memory.try_take(COPIES * said).map_err(no_memory)?;
+        // The first part waits for others that end, so that a slow API server refuses no reads of small skills at once.
+        let first = (COPIES * said).max(CONFIG_MAP_MAX_BYTES);
+        let mut share = memory.take(first, MEMORY_PATIENCE).await.map_err(no_memory)?;
         let (mut found, mut bytes) = (Vec::new(), 0);
         for name in &names {
             share

@@ -402,13 +402,15 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
             // The semaphore is never closed. The time for reading begins with the permit.
             let _turn = if was_over { again.acquire().await.ok() } else { None };
             let timeout = Duration::from_millis(context.timeout_ms);
+            // What is over has only to be read: a log that opens no more must not keep the others waiting for the time of its run.
+            let left = if was_over { Duration::ZERO } else { timeout };
             let settling = SettlingRun {
                 launcher: &launcher,
                 pod: &pod,
                 reference,
                 start,
                 timeout,
-                deadline: Instant::now() + timeout + DEADLINE_MARGIN,
+                deadline: Instant::now() + left + DEADLINE_MARGIN,
             };
             let mut events = EventWriter::new(Spool::new(launcher.results.clone()));
             Box::pin(settling.determine_end(true, &mut events)).await

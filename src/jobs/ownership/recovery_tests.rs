@@ -373,7 +373,6 @@ async fn what_jobs_of_a_shorter_retention_ran_is_refused_after_the_retention_was
     }
 }
 
-/// The owner that follows the run to its end finds that its Job was deleted, and the pod goes.
 /// The journals for which there was no memory at first are read one after another, for as long as that takes.
 #[tokio::test(start_paused = true)]
 async fn runs_that_were_over_are_not_cancelled_while_they_wait_to_be_read() {
@@ -388,6 +387,7 @@ async fn runs_that_were_over_are_not_cancelled_while_they_wait_to_be_read() {
     }
 }
 
+/// The owner that follows the run to its end finds that its Job was deleted, and the pod goes.
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_job_somebody_deleted_is_refused_by_the_next_owner() {
     for is_deleted in [false, true] {

