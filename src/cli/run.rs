@@ -108,9 +108,12 @@ fn nothing_to_run(named: Option<&str>, others: &[SkillSource]) -> String {
 /// their bare names.
 pub(super) fn chosen(sources: Vec<SkillSource>, word: &str) -> (Vec<SkillSource>, Vec<SkillSource>) {
     let is_meant = sources.iter().any(|source| source.id.is_meant_by(word));
-    sources.into_iter().partition(|source| match is_meant {
-        true => source.id.is_meant_by(word),
-        false => source.id.name == word,
+    sources.into_iter().partition(|source| {
+        if is_meant {
+            source.id.is_meant_by(word)
+        } else {
+            source.id.name == word
+        }
     })
 }
 

@@ -47,6 +47,8 @@ const READERS: usize = 16;
 const OPEN_PATIENCE: Duration = Duration::from_secs(20);
 /// How long one that is searched for later may take, whatever others have used.
 const LATE_OPEN: Duration = Duration::from_secs(5);
+/// The longest that the log of a pod that is over may take to be read, beside the margin of every run: a kubelet that is busy takes a while.
+const OVER_PATIENCE: Duration = Duration::from_mins(2);
 /// Between two tries.
 const READ_RETRY: Duration = Duration::from_millis(500);
 /// How long pods that are ended may take, together. A node that does not answer cannot confirm it; the Lease of the old owner has
@@ -403,7 +405,7 @@ async fn finish(adoption: Adoption, run: Run, known: EarlierRun) {
             let _turn = if was_over { again.acquire().await.ok() } else { None };
             let timeout = Duration::from_millis(context.timeout_ms);
             // What is over has only to be read: a log that opens no more must not keep the others waiting for the time of its run.
-            let left = if was_over { Duration::ZERO } else { timeout };
+            let left = if was_over { timeout.min(OVER_PATIENCE) } else { timeout };
             let settling = SettlingRun {
                 launcher: &launcher,
                 pod: &pod,
