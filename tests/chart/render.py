@@ -103,8 +103,8 @@ def read_renderings(key):
     return {name: BETWEEN.join(found["parts"][number] for number in numbers) for name, numbers in found["texts"].items()}
 
 
-# All cases in one command, which computes without a wait: minutes alone, and over a quarter of an hour as what gives way to other suites.
-RENDERING_SECONDS = 2700
+# All cases in one command, which computes without a wait: a minute alone, and several as what gives way to other suites.
+RENDERING_SECONDS = 900
 
 
 def renderer():

@@ -1,4 +1,4 @@
-"""Every value of the chart, set to something else than its default: alone, and in pairs.
+"""Every value of the chart, set to something else than its default: alone, and in sets in which every pair meets.
 
 A variation may set what its own value needs to have an effect (a label of the ServiceMonitor needs the ServiceMonitor).
 """
@@ -322,17 +322,58 @@ def stays_inside(name):
                           or (part == "packages" and rest[0] != "repository") or (part == "registry" and rest[0] != "enabled"))
 
 
-def combinations():
-    """(name, values) of the default, of the chart's profiles, of every variation, and of every pair that does not contradict itself.
+# As many variations in one rendering as keep a failure readable. Twelve would halve the renderings again, and hide more of them behind a part that is off.
+TOGETHER = 8
 
-    Pairs that do not ask for the definitions go without them: they are two thirds of the text and depend on nothing else.
+
+def combinations():
+    """(name, values) of the default, of the chart's profiles, of every variation alone, and of sets of variations in which every pair meets.
+
+    Sets go without the definitions: they are two thirds of the text and depend on nothing else. A set whose variations ask for the definitions has them.
     """
     yield "default", {}
     yield "values-multi-tenant.yaml", profile("multi-tenant")
     yield from VARIATIONS.items()
-    for (first, one), (second, other) in itertools.combinations(VARIATIONS.items(), 2):
-        if first.split(".")[0] != second.split(".")[0] and any(stays_inside(name) for name in (first, second)):
+    names = list(VARIATIONS)
+    for chosen in pairwise(len(names), *pairs(names)):
+        values = {}
+        for number in chosen:
+            values = merge(values, VARIATIONS[names[number]])
+        yield " + ".join(names[number] for number in chosen), {"crds": {"enabled": False}, **values}
+
+
+def pairs(names):
+    """(compatible, wanted): for each variation the bit set of those that do not contradict it, and of those that it is to meet."""
+    compatible, wanted = [0] * len(names), [0] * len(names)
+    for first, second in itertools.combinations(range(len(names)), 2):
+        one, other = names[first], names[second]
+        if (one, other) in CONTRADICTIONS or merge(VARIATIONS[one], VARIATIONS[other]) is None:
             continue
-        values = merge(one, other)
-        if values is not None and (first, second) not in CONTRADICTIONS:
-            yield first + " + " + second, {"crds": {"enabled": False}, **values}
+        stays = one.split(".")[0] != other.split(".")[0] and (stays_inside(one) or stays_inside(other))
+        for number, bit in ((first, 1 << second), (second, 1 << first)):
+            compatible[number] |= bit
+            wanted[number] |= 0 if stays else bit
+    return compatible, wanted
+
+
+def pairwise(count, compatible, wanted):
+    """Sets of at most TOGETHER numbers below `count`, all compatible with one another, such that each wanted pair is in one of them.
+
+    Pairwise testing (a covering array of strength 2 over the pairs that are on), by the greedy way: each set begins with a pair that is
+    left, and takes the number that meets most numbers which it has not met.
+    """
+    left = list(wanted)
+    for first in range(count):
+        while left[first]:
+            second = (left[first] & -left[first]).bit_length() - 1
+            chosen, bits = [first, second], 1 << first | 1 << second
+            while len(chosen) < TOGETHER:
+                fits = [number for number in range(count) if not bits >> number & 1 and compatible[number] & bits == bits]
+                best = max(fits, key=lambda number: (left[number] & bits).bit_count(), default=None)
+                if best is None or not left[best] & bits:
+                    break
+                chosen.append(best)
+                bits |= 1 << best
+            for number in chosen:
+                left[number] &= ~bits
+            yield sorted(chosen)
