@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use crate::model::{CallForm, Parameter, Tool};
+use crate::provider_schema;
 use crate::tools::schema_of;
 
 /// Bytes of one argument, at most: Linux's `MAX_ARG_STRLEN`, 32 pages of 4 KiB, with the NUL that ends it (execve(2)).
@@ -107,10 +108,11 @@ pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
     Ok(argv)
 }
 
-/// Arguments with every value of a declared parameter as the text that its command gets, where the schema is the one that is
+/// Arguments under the names that the author wrote, with every value of a declared parameter as the text that its command gets, where the schema is the one that is
 /// made of HUSK parameters: it says `string` of each, and models write numbers all the same. A schema of the author's own is
 /// what counts for its tool.
-pub fn spelled(tool: &Tool, mut arguments: Map<String, Value>) -> Map<String, Value> {
+pub fn spelled(tool: &Tool, arguments: Map<String, Value>) -> Map<String, Value> {
+    let mut arguments = provider_schema::written_names(&tool.input_schema, arguments);
     if tool.call != CallForm::Words || tool.input_schema != schema_of(&tool.parameters) {
         return arguments;
     }

@@ -70,6 +70,7 @@ pub mod plan;
 pub mod problem;
 pub mod registration;
 pub mod risk;
+mod provider_schema;
 pub mod schema;
 mod schema_problem;
 pub mod schema_text;

@@ -17,7 +17,11 @@ pub fn resolve(context: &CallContext<'_>, wire_name: &str, arguments: &str) -> O
         }
         _ => None,
     };
-    let read_as = (&tool.schema, declared.map(|(_, tool)| tool));
+    // A declared tool's arguments are checked by the schema that its author wrote.
+    let read_as = match declared {
+        Some((_, declared)) => (&declared.input_schema, Some(declared)),
+        None => (&tool.schema, None),
+    };
     let written = arguments;
     let arguments = match arguments::read(&tool.name, arguments, read_as, context.validate) {
         Ok(arguments) => arguments,

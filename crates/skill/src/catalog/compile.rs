@@ -11,7 +11,7 @@ use crate::config;
 use crate::model::{ActivationMode, Skill, SkillRef, Tool};
 use crate::plan::{Action, PlannedTool, assemble};
 use crate::risk::Risk;
-use crate::schema;
+use crate::provider_schema;
 use crate::texts;
 use crate::wire_name;
 
@@ -247,7 +247,7 @@ fn tools(
                     wire_name: name.clone(),
                 });
             }
-            let schema = schema::with_properties(&tool.input_schema);
+            let schema = provider_schema::sent(&tool.input_schema);
             let action = Action::Declared {
                 skill: Arc::clone(skill),
                 tool: at,
