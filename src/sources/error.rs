@@ -48,9 +48,4 @@ impl SourceError {
             ..self
         }
     }
-
-    /// Whether trying again, with nothing changed, may help.
-    pub fn is_transient(&self) -> bool {
-        self.cause == Cause::Unavailable
-    }
 }

@@ -65,15 +65,6 @@ impl ExecutionError {
             Self::Internal(_) => "internal",
         }
     }
-
-    /// The `Retry-After` of the explicit back-pressure kinds.
-    #[must_use]
-    pub const fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::QueueFull { retry_after } | Self::QueueTimeout { retry_after } => Some(*retry_after),
-            _ => None,
-        }
-    }
 }
 
 /// A failure that the cluster names: which one, its reason in Kubernetes' own word, and what it says about it.

@@ -29,19 +29,6 @@ pub enum Match {
 }
 
 impl Match {
-    /// The text as written in the script.
-    pub fn as_str(&self) -> &str {
-        match self {
-            Self::Plain(text)
-            | Self::Equals(text)
-            | Self::Contains(text)
-            | Self::Line(text)
-            | Self::Prefix(text)
-            | Self::Suffix(text) => text,
-            Self::Regex(pattern) => pattern.as_str(),
-        }
-    }
-
     /// Whether a running text matches; a plain string matches anywhere in it.
     pub fn holds_for_text(&self, text: &str) -> bool {
         match self {

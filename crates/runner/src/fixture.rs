@@ -1,6 +1,6 @@
 //! Values for tests.
 
-use crate::protocol::{Exit, RunResult, StreamReport};
+use crate::protocol::{Exit, FromRunner, RunResult, RunnerLink, StreamReport};
 
 /// The result of a run that ended so and did nothing that is counted.
 pub fn mk_result(id: &str, exit: Exit) -> RunResult {
@@ -17,5 +17,14 @@ pub fn mk_result(id: &str, exit: Exit) -> RunResult {
         files: 0,
         file_errors: 0,
         locks: None,
+    }
+}
+
+impl RunnerLink {
+    /// The line of a frame that goes out.
+    pub fn encode(&mut self, frame: &FromRunner) -> Vec<u8> {
+        let line = self.line(frame);
+        self.sent();
+        line
     }
 }

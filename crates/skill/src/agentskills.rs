@@ -1,4 +1,4 @@
-//! The agentskills.io dialect as its reference validator reads it: parse and validation.
+//! The agentskills.io dialect as its reference validator reads it.
 //!
 //! Every scalar is text, as written. Lists and mappings in brackets, tags, anchors, aliases and repeated keys are refused.
 
@@ -6,10 +6,9 @@ use icu_normalizer::ComposingNormalizerBorrowed;
 use serde_json::{Map, Value};
 
 use crate::finding::Finding;
-use crate::frontmatter::{self, Delimiters, Split};
 use crate::names::{self, MAX_NAME_CHARS};
 use crate::problem::ProblemKind;
-use crate::yaml::{self, Content, Node};
+use crate::yaml::{self, Node};
 
 /// Longest description in characters.
 pub const MAX_DESCRIPTION_CHARS: usize = 1_024;
@@ -24,58 +23,6 @@ pub const KNOWN_KEYS: [&str; 6] = [
     "allowed-tools",
     "metadata",
 ];
-
-/// A parsed SKILL.md.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Document {
-    /// Frontmatter, scalars as text.
-    pub metadata: Map<String, Value>,
-    /// Trimmed body.
-    pub body: String,
-}
-
-/// Reads SKILL.md. One leading byte order mark is tolerated.
-pub fn parse(text: &str) -> Result<Document, Finding> {
-    let (yaml, body) = match frontmatter::split(text, Delimiters::Lenient) {
-        Split::Found { yaml, body } => (yaml, body),
-        Split::Absent { .. } => {
-            let message = "SKILL.md must start with YAML frontmatter (---)";
-            return Err(refused(
-                ProblemKind::FrontmatterMissing,
-                message,
-                "begin the file with a line ---",
-            ));
-        }
-        Split::Unclosed { .. } => {
-            let message = "SKILL.md frontmatter not properly closed with ---";
-            return Err(refused(
-                ProblemKind::FrontmatterUnclosed,
-                message,
-                "end the frontmatter with a line ---",
-            ));
-        }
-    };
-    let node = yaml::parse(yaml).map_err(|error| invalid_yaml(&error.message))?;
-    if let Some(reason) = strict_form(&node, yaml) {
-        return Err(invalid_yaml(&reason));
-    }
-    let Content::Mapping(members) = &node.content else {
-        let message = "SKILL.md frontmatter must be a YAML mapping";
-        return Err(refused(
-            ProblemKind::FrontmatterNotMapping,
-            message,
-            "write key: value lines",
-        ));
-    };
-    let metadata = members
-        .iter()
-        .map(|(key, node)| (key.clone(), as_text(node, yaml)))
-        .collect();
-    Ok(Document {
-        metadata,
-        body: body.to_owned(),
-    })
-}
 
 /// Why YAML is refused although it could be read, if it is.
 pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
@@ -240,19 +187,6 @@ pub fn nfkc(text: &str) -> String {
     ComposingNormalizerBorrowed::new_nfkc().normalize(text).into_owned()
 }
 
-fn as_text(node: &Node, yaml: &str) -> Value {
-    match &node.content {
-        Content::Scalar(_) => Value::String(node.plain_text(yaml).unwrap_or_default()),
-        Content::Sequence(items) => items.iter().map(|item| as_text(item, yaml)).collect(),
-        Content::Mapping(members) => Value::Object(
-            members
-                .iter()
-                .map(|(key, node)| (key.clone(), as_text(node, yaml)))
-                .collect(),
-        ),
-    }
-}
-
 fn required_text<'a>(
     metadata: &'a Map<String, Value>,
     key: &str,
@@ -289,19 +223,6 @@ fn too_long(field: &str, text: &str, limit: usize, kind: ProblemKind) -> Option<
             "shorten it",
         )
     })
-}
-
-fn refused(kind: ProblemKind, message: &str, help: &str) -> Finding {
-    Finding::refused(kind, "", message, help)
-}
-
-fn invalid_yaml(reason: &str) -> Finding {
-    let message = format!("Invalid YAML in frontmatter: {reason}");
-    refused(
-        ProblemKind::YamlInvalid,
-        &message,
-        "put texts with colons or special characters in quotes",
-    )
 }
 
 #[cfg(test)]
@@ -363,18 +284,6 @@ mod tests {
                 &[ProblemKind::NameInvalidChars]
             };
             assert_eq!(kinds, expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn merge_keys_are_refused() {
-        let text = |member: &str| format!("---\nname: a\ndescription: d\n{member}\n---\nB");
-        for member in ["<<: {a: b}", "<<:\n  a: b"] {
-            assert_eq!(
-                parse(&text(member)).unwrap_err().kind,
-                ProblemKind::YamlInvalid,
-                "{member}"
-            );
         }
     }
 }

@@ -37,7 +37,7 @@
 //!
 //! - [`agentskills`]: as the reference validator of agentskills.io reads a SKILL.md
 //! - [`agent_flow`]: Agent Flow Lite: a template with inputs, and the operations of its API
-//! - [`husk`]: HUSK: the manifest of a served skill
+//! - [`husk`]: HUSK: what its manifest of a served skill demands
 //! - [`litellm`]: LiteLLM: skills that are named by an id
 //! - [`registration`]: OmniRoute: records of a registry
 //!

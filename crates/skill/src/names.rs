@@ -80,20 +80,6 @@ pub fn advice(text: &str) -> String {
     }
 }
 
-/// HUSK's slug: lower case, every run of other characters than `[a-z0-9]` one hyphen, ends trimmed. May be empty.
-pub fn husk_slug(text: &str) -> String {
-    let mut slug = String::new();
-    for character in text.to_lowercase().chars() {
-        if character.is_ascii_lowercase() || character.is_ascii_digit() {
-            slug.push(character);
-        } else if !slug.is_empty() && !slug.ends_with('-') {
-            slug.push('-');
-        }
-    }
-    slug.truncate(slug.trim_end_matches('-').len());
-    slug
-}
-
 fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'
 }
@@ -137,11 +123,5 @@ mod tests {
         }
         assert_eq!(normalize("My Article Summary!!!"), "my-article-summary");
         assert_eq!(normalize("tab\tand\nline end"), "tabandline-end");
-    }
-
-    #[test]
-    fn a_slug_may_be_empty() {
-        assert_eq!(husk_slug("C++ Tool_2 "), "c-tool-2");
-        assert_eq!(husk_slug("___"), "");
     }
 }

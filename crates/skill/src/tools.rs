@@ -443,7 +443,7 @@ fn read_parameters(path: &str, tool: &str, value: &Value, findings: &mut Vec<Fin
 }
 
 /// A command: a list of strings, or one string split at blanks.
-pub(crate) fn words(value: &Value, label: &str) -> Result<Vec<String>, String> {
+pub fn words(value: &Value, label: &str) -> Result<Vec<String>, String> {
     let words: Option<Vec<String>> = match value {
         Value::String(line) => Some(line.split_whitespace().map(str::to_owned).collect()),
         Value::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
@@ -457,13 +457,13 @@ pub(crate) fn words(value: &Value, label: &str) -> Result<Vec<String>, String> {
 }
 
 /// Text of several lines: no control characters but line ends and tabs, trimmed.
-pub(crate) fn clean_lines(text: &str) -> String {
+pub fn clean_lines(text: &str) -> String {
     let kept = |character: &char| !character.is_control() || matches!(character, '\n' | '\t');
     text.chars().filter(kept).collect::<String>().trim().to_owned()
 }
 
 /// Text of one line, trimmed: what reaches a terminal must not move its cursor.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     text.chars()
         .filter(|character| !character.is_control())
         .collect::<String>()

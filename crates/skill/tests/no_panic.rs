@@ -64,19 +64,24 @@ fn document() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn readers_of_documents(text in document()) {
-        let _ = agentskills::parse(&text).map(|document| agentskills::validate(&document.metadata, "x"));
+        if let frontmatter::Split::Found { yaml, .. } = frontmatter::split(&text, frontmatter::Delimiters::Lenient)
+            && let Ok(node) = yaml::parse(yaml)
+        {
+            let _ = agentskills::strict_form(&node, yaml);
+            let members = node.to_json().as_object().cloned().unwrap_or_default();
+            let _ = agentskills::validate(&members, "x");
+            let _ = husk::problems(&members);
+        }
         let _ = agent_flow::create("x", &text, Some("1"), None);
         let _ = agent_flow::get("x", Some(&text));
-        let _ = husk::frontmatter(&text).map(|(members, _)| husk::read(&members, "x"));
         let _ = yaml::parse(&text);
-        let _ = frontmatter::split(&text, frontmatter::Delimiters::Lenient);
     }
 
     #[test]
     fn readers_of_values(value in any_json()) {
         let _ = inputs::read(&value);
         let _ = registration::check(&value);
-        let _ = husk::read(value.as_object().unwrap_or(&Map::new()), "x");
+        let _ = husk::problems(value.as_object().unwrap_or(&Map::new()));
         let _ = agent_flow::parse_create_body(&value);
         let (declared, _) = tools::read(&value);
         let _ = tools::check(&declared);
@@ -100,8 +105,6 @@ proptest! {
     fn names_become_legal(text in "\\PC{0,90}") {
         prop_assert_eq!(names::check(&names::normalize(&text)), Ok(()));
         prop_assert_eq!(names::normalize(&names::normalize(&text)), names::normalize(&text));
-        let slug = names::husk_slug(&text);
-        prop_assert!(slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'));
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Op {
         }
     }
 
-    /// The same row with another comparison.
+    /// This row with another comparison.
     pub(crate) const fn compared(mut self, compare: Compare) -> Self {
         self.compare = compare;
         self

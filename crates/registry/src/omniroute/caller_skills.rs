@@ -49,7 +49,7 @@ impl CallerSkills<'_> {
             let number = entry.default?;
             of_entry(entry.into(), number)
         });
-        let rows = visible(own.chain(of_shared(shared)).collect(), &owner.text());
+        let rows = visible(own.chain(of_shared(shared)));
         let taken: Vec<&Row<Item>> = rows.iter().filter(|row| wanted.takes(row)).collect();
         let on_page = taken.iter().skip(wanted.page.skip()).take(wanted.page.limit);
         let data: Vec<Value> = on_page.map(|row| shown(row)).collect();
@@ -99,7 +99,7 @@ impl CallerSkills<'_> {
                 .into_iter()
                 .filter_map(move |number| of_entry(entry.clone(), number))
         });
-        let mut rows = visible(versions.chain(of_shared(shared)).collect(), &owner.text());
+        let mut rows = visible(versions.chain(of_shared(shared)));
         let by_id = rows.iter().position(|row| row.item.id() == identifier);
         let at = by_id.or_else(|| {
             let named = resolve(&rows, identifier).or_else(|| resolve(&rows, &of_written(&rows, identifier)?))?;
@@ -211,7 +211,9 @@ impl ListQuery {
 
     fn takes(&self, row: &Row<Item>) -> bool {
         self.source.as_deref().is_none_or(|source| source == row.item.source())
-            && self.is_own.is_none_or(|is_own| is_own == (row.owner != SYSTEM))
+            && self
+                .is_own
+                .is_none_or(|is_own| is_own == matches!(row.item, Item::Own(..)))
             && self.mode.is_none_or(|mode| mode == row.item.mode())
             && self
                 .enabled

@@ -1,5 +1,6 @@
 //! Skills as rows of OmniRoute's registry: whose they are, who sees them, which one an identifier names.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -19,9 +20,6 @@ use crate::model::{SkillEntry, Version};
 use crate::owner::Owner;
 use crate::store::Store;
 
-/// Who owns what everybody sees beside the operator: OmniRoute's catalogs. What is installed from a catalog here belongs to the
-/// caller who installs it.
-const CATALOGS: [&str; 2] = ["skillsmp", "skillssh"];
 /// The owner of skills from files.
 pub(super) const SYSTEM: &str = "system";
 
@@ -34,8 +32,6 @@ pub(crate) type FileSkills = [Arc<Skill>];
 /// One version of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row<T> {
-    /// The owner.
-    pub owner: String,
     /// The name under which requests know it.
     pub name: String,
     /// The version that it says of itself.
@@ -44,19 +40,11 @@ pub struct Row<T> {
     pub item: T,
 }
 
-/// The skills of a caller: its own first, then the operator's, then those of all catalogs, each in the order given. The first of
-/// one name and version hides the others.
-pub fn visible<T>(rows: Vec<Row<T>>, caller: &str) -> Vec<Row<T>> {
-    let rank = |row: &Row<T>| match row.owner.as_str() {
-        owner if owner == caller => Some(0),
-        SYSTEM => Some(1),
-        owner => CATALOGS.contains(&owner).then_some(2),
-    };
-    let mut seen: Vec<(usize, Row<T>)> = rows.into_iter().filter_map(|row| Some((rank(&row)?, row))).collect();
-    seen.sort_by_key(|(rank, _)| *rank);
+/// The rows that a caller sees, of its own and the operator's in this order: the first of one name and version hides the others.
+pub fn visible<T>(rows: impl Iterator<Item = Row<T>>) -> Vec<Row<T>> {
     let mut known = HashSet::new();
-    seen.retain(|(_, row)| known.insert((row.name.clone(), row.version.clone())));
-    seen.into_iter().map(|(_, row)| row).collect()
+    rows.filter(|row| known.insert((row.name.clone(), row.version.clone())))
+        .collect()
 }
 
 /// The row that `name`, `name@version` or `name@constraint` names. A name alone is its highest version.
@@ -80,6 +68,14 @@ pub(super) enum Item {
 }
 
 impl Item {
+    /// Whose it is.
+    pub(super) fn owner(&self) -> Cow<'_, str> {
+        match self {
+            Self::Own(entry, _) => entry.owner.text(),
+            Self::Shared(..) => SYSTEM.into(),
+        }
+    }
+
     pub(super) fn id(&self) -> &str {
         match self {
             Self::Own(entry, _) => &entry.id,
@@ -125,7 +121,6 @@ impl Item {
 pub(super) fn of_entry(entry: Arc<SkillEntry>, number: u32) -> Option<Row<Item>> {
     let version = Box::new(entry.version(number)?.clone());
     Some(Row {
-        owner: entry.owner.to_string(),
         name: entry.name.clone(),
         version: version.version.clone(),
         item: Item::Own(entry, version),
@@ -135,7 +130,6 @@ pub(super) fn of_entry(entry: Arc<SkillEntry>, number: u32) -> Option<Row<Item>>
 /// The rows of the skills from files.
 pub(super) fn of_shared(shared: &FileSkills) -> impl Iterator<Item = Row<Item>> {
     shared.iter().map(|skill| Row {
-        owner: SYSTEM.to_owned(),
         name: skill.id.name.clone(),
         version: skill.version.clone(),
         item: Item::Shared(Arc::clone(skill), shared_id(&skill.id)),
@@ -162,7 +156,7 @@ impl ExecutedSkill {
     }
 }
 
-/// The same for what is missing and what is another's.
+/// The refusal of a skill that is missing, and of one that is another's, so that neither shows that it is there.
 pub(super) fn missing(id: &str) -> Refusal {
     Refusal::new(RefusalKind::NotFound, "id", format!("Skill not found: {id}"))
 }
@@ -182,7 +176,7 @@ pub(super) fn shown(row: &Row<Item>) -> Value {
         Item::Shared(..) => (None, None),
     };
     json!({
-        "id": row.item.id(), "apiKeyId": row.owner, "name": row.name, "version": row.version,
+        "id": row.item.id(), "apiKeyId": row.item.owner(), "name": row.name, "version": row.version,
         "description": row.item.description(), "enabled": mode != Mode::Off, "mode": mode,
         "sourceProvider": row.item.source(), "createdAt": created, "updatedAt": updated,
     })
@@ -239,43 +233,32 @@ fn handler(skill: &Skill) -> String {
 mod tests {
     use super::*;
 
-    fn row((owner, name, version): (&str, &str, &str)) -> Row<()> {
+    fn row((item, name, version): (&'static str, &str, &str)) -> Row<&'static str> {
         Row {
-            owner: owner.to_owned(),
             name: name.to_owned(),
             version: Some(version.to_owned()),
-            item: (),
+            item,
         }
     }
 
-    /// The catalogs are one group: neither is before the other.
     #[test]
-    fn a_caller_sees_its_own_then_the_operators_then_those_of_catalogs_and_names_each_of_them() {
-        let stored = [
-            ("skillssh", "from-sh", "1.0.0"),
-            ("skillsmp", "from-mp", "1.0.0"),
-            ("another", "private", "1.0.0"),
-            ("skillsmp", "from-sh", "1.0.0"),
+    fn a_caller_sees_its_own_then_the_operators_and_names_each_of_them() {
+        let rows = [
+            ("own", "echo", "1.0.0"),
             ("system", "echo", "2.0.0"),
             ("system", "echo", "1.0.0"),
-            ("own", "echo", "1.0.0"),
+            ("system", "other", "1.0.0"),
         ];
-        let rows = visible(stored.map(row).into(), "own");
-        let seen: Vec<_> = rows
-            .iter()
-            .map(|row| (&*row.owner, &*row.name, row.version.as_deref().unwrap()))
-            .collect();
-        let expected = [stored[6], stored[4], stored[0], stored[1]];
-        assert_eq!(seen, expected);
+        let seen = visible(rows.into_iter().map(row));
+        assert_eq!(seen, [rows[0], rows[1], rows[3]].map(row));
         for (identifier, owner) in [
-            ("from-sh", Some("skillssh")),
-            ("from-mp@^1", Some("skillsmp")),
             ("echo", Some("system")),
             ("echo@1.0.0", Some("own")),
+            ("other@^1", Some("system")),
+            ("other@2.0.0", None),
             ("private", None),
-            ("from-mp@2.0.0", None),
         ] {
-            assert_eq!(resolve(&rows, identifier).map(|row| &*row.owner), owner, "{identifier}");
+            assert_eq!(resolve(&seen, identifier).map(|row| row.item), owner, "{identifier}");
         }
     }
 }

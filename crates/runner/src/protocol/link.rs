@@ -351,13 +351,6 @@ impl RunnerLink {
         self.next += 1;
     }
 
-    /// The line of a frame that goes out.
-    pub fn encode(&mut self, frame: &FromRunner) -> Vec<u8> {
-        let line = self.line(frame);
-        self.sent();
-        line
-    }
-
     fn sealed(&self, frame: &FromRunner) -> Option<Vec<u8>> {
         let nonce = Cipher::nonce(self.next, Use::Sealed);
         let sealed = self.cipher.0.encrypt(&nonce, plain(frame)?.as_slice()).ok()?;

@@ -152,11 +152,6 @@ impl ScoreIndex {
         }
     }
 
-    /// How many skills there are.
-    pub fn len(&self) -> usize {
-        self.skills.len()
-    }
-
     /// Whether there is nothing to score.
     pub fn is_empty(&self) -> bool {
         self.skills.is_empty()

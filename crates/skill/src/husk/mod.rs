@@ -1,8 +1,11 @@
-//! The HUSK dialect: a SKILL.md as a manifest of a served skill. See docs/design/dialects.md#husk.
+//! The HUSK dialect: what its manifest of a served skill demands. See docs/design/dialects.md#husk.
+//!
+//! Skills here are not served over HTTP: of a manifest a load reads the tools ([`crate::tools`]), and the strict profile demands what HUSK
+//! demands of all of it.
 
-mod manifest;
-mod reader;
+mod checks;
+mod mode;
+mod problems;
 
-pub use manifest::{
-    KNOWN_KEYS, LlmSettings, Manifest, Mode, ProxySettings, frontmatter, normalized_route, read, slug_of,
-};
+pub use mode::Mode;
+pub use problems::problems;

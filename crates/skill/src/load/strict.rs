@@ -9,7 +9,6 @@ use crate::agentskills;
 use crate::finding::Finding;
 use crate::husk;
 use crate::model::Dialect;
-use crate::names;
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
 
 /// The demands of the document's own dialect that it does not meet.
@@ -20,7 +19,7 @@ pub(super) fn check(document: &Document, input: &LoadInput) -> Vec<Problem> {
     let findings = match document.dialect {
         Dialect::AgentSkills => agentskills_demands(document, &input.id.name),
         Dialect::AgentFlow => agent_flow_demands(document, &input.id.name),
-        Dialect::Husk => husk_demands(document, &input.id.name),
+        Dialect::Husk => husk::problems(&document.members),
     };
     let refused = findings.into_iter().filter(Finding::is_refused);
     refused
@@ -69,8 +68,4 @@ fn agent_flow_demands(document: &Document, name: &str) -> Vec<Finding> {
     let (_, mut findings) = agent_flow::read(name, frontmatter);
     findings.extend(agent_flow::check_size(&document.text).err());
     findings
-}
-
-fn husk_demands(document: &Document, name: &str) -> Vec<Finding> {
-    husk::read(&document.members, &names::husk_slug(name)).1
 }

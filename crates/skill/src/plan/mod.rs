@@ -146,11 +146,6 @@ impl Plan {
         self.tools.iter().find(|tool| tool.name == wire_name)
     }
 
-    /// Whether nothing is added to the request.
-    pub fn is_empty(&self) -> bool {
-        self.system.is_empty() && self.tools.is_empty()
-    }
-
     /// This plan with the instructions of skills that the request attaches whole, behind those of all others.
     #[must_use]
     pub fn with_attached(self, skills: &[Skill]) -> Self {

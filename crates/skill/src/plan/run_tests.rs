@@ -55,7 +55,7 @@ fn a_run_gets_the_tools_and_files_of_its_skill_and_of_no_other() {
 #[test]
 fn a_run_of_a_skill_without_files_adds_no_text_and_no_code() {
     let plan = run_of("text", &mk_catalog(skills())).unwrap();
-    assert!(plan.is_empty(), "{plan:?}");
+    assert!(plan.system.is_empty() && plan.tools.is_empty(), "{plan:?}");
     assert_eq!(active(&plan), ["text"]);
 }
 

@@ -24,7 +24,7 @@ fn url(input: &Value) -> Outcome {
     Ok(json!(verdict(input)?))
 }
 
-/// The same, and what the resolver answers is asked, too.
+/// The verdict on a URL, and on the addresses that the resolver answers.
 fn url_dns(input: &Value) -> Outcome {
     let guard = Guard::new(Vec::new());
     let wrong = || Failure::of_adapter("`resolves_to` is a list of addresses");

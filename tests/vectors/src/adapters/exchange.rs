@@ -59,7 +59,7 @@ pub(crate) fn play(
     play_calls(format, tools, answers, &done)
 }
 
-/// The same, and each call is answered by a function.
+/// Plays an exchange in which a function answers each call.
 pub(crate) fn play_calls(
     format: Format,
     tools: &[String],

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use knack_skill::finding::Finding;
-use knack_skill::husk::{self, Manifest};
-use knack_skill::{names, yaml};
+use knack_skill::yaml;
 use serde_json::{Map, Value, json};
 
 use super::args::tool_json;
 use super::skillmd::failure;
 use crate::facts::husk_folder::{self, FolderEntry};
+use crate::facts::husk_manifest::{self, Manifest};
 use crate::matching;
 use crate::registry::{Compare, Failure, Op, Outcome};
 
@@ -27,11 +26,11 @@ fn text<'a>(input: &'a Value, key: &str) -> &'a str {
 }
 
 fn slug(input: &Value) -> Outcome {
-    Ok(names::husk_slug(text(input, "name")).into())
+    Ok(husk_manifest::slug(text(input, "name")).into())
 }
 
 fn frontmatter(input: &Value) -> Outcome {
-    let (members, body) = husk::frontmatter(text(input, "content")).map_err(failure)?;
+    let (members, body) = husk_manifest::frontmatter(text(input, "content")).map_err(failure)?;
     Ok(json!({"frontmatter": members, "body": body}))
 }
 
@@ -41,11 +40,8 @@ fn manifest(input: &Value) -> Outcome {
         return Err(Failure::new(format!("key `{key}` appears twice")));
     }
     let members = node.to_json().as_object().cloned().unwrap_or_default();
-    let (manifest, findings) = husk::read(&members, text(input, "folder_slug"));
-    match findings.into_iter().find(Finding::is_refused) {
-        Some(finding) => Err(failure(finding)),
-        None => Ok(manifest_json(manifest)),
-    }
+    let manifest = husk_manifest::read(&members, text(input, "folder_slug")).map_err(failure)?;
+    Ok(manifest_json(manifest))
 }
 
 /// Whole, and by HUSK's own name of the static file as well.

@@ -59,17 +59,44 @@ pub(crate) fn skill(case: &Value) -> Skill {
     }
 }
 
+/// Who owns what everybody sees beside the operator: OmniRoute's catalogs, as one group. What is installed from a catalog in Knack belongs
+/// to the caller who installs it.
+const CATALOGS: [&str; 2] = ["skillsmp", "skillssh"];
+
+/// A row and its owner.
+pub(crate) struct OwnedRow<T> {
+    pub(crate) owner: String,
+    pub(crate) row: Row<T>,
+}
+
+/// What a key sees of stored rows: its own first, then the operator's, then those of all catalogs, each in the order given.
+pub(crate) fn seen<T>(stored: Vec<OwnedRow<T>>, key: &str) -> Vec<Row<T>> {
+    let rank = |owner: &str| match owner {
+        owner if owner == key => Some(0),
+        "system" => Some(1),
+        owner => CATALOGS.contains(&owner).then_some(2),
+    };
+    let ranked = stored
+        .into_iter()
+        .filter_map(|owned| Some((rank(&owned.owner)?, owned.row)));
+    let mut ranked: Vec<(usize, Row<T>)> = ranked.collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    visible(ranked.into_iter().map(|(_, row)| row))
+}
+
 /// A catalog of the skills that the request's key sees: of each name the highest version that is enabled.
 pub(crate) fn catalog(input: &Value) -> Catalog {
     let key = text(&input["request"], "apiKeyId");
-    let rows = items(input, "skills").iter().map(|case| Row {
+    let rows = items(input, "skills").iter().map(|case| OwnedRow {
         // A skill without an owner is the key's own.
         owner: case["apiKeyId"].as_str().unwrap_or(key).to_owned(),
-        name: text(case, "name").to_owned(),
-        version: case["version"].as_str().map(str::to_owned),
-        item: case,
+        row: Row {
+            name: text(case, "name").to_owned(),
+            version: case["version"].as_str().map(str::to_owned),
+            item: case,
+        },
     });
-    let seen = visible(rows.collect(), key);
+    let seen = seen(rows.collect(), key);
     let mut by_name: BTreeMap<&str, Vec<&Row<&Value>>> = BTreeMap::new();
     for row in seen.iter().filter(|row| mode(row.item) != ActivationMode::Never) {
         by_name.entry(row.name.as_str()).or_default().push(row);
@@ -136,4 +163,49 @@ pub(crate) fn inputs(cases: &[Value]) -> Vec<Input> {
             }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use knack_registry::resolve;
+
+    use super::*;
+
+    fn owned((owner, name, version): (&'static str, &str, &str)) -> OwnedRow<&'static str> {
+        OwnedRow {
+            owner: owner.to_owned(),
+            row: Row {
+                name: name.to_owned(),
+                version: Some(version.to_owned()),
+                item: owner,
+            },
+        }
+    }
+
+    /// The catalogs are one group: neither is before the other.
+    #[test]
+    fn a_caller_sees_its_own_then_the_operators_then_those_of_catalogs_and_names_each_of_them() {
+        let stored = [
+            ("skillssh", "from-sh", "1.0.0"),
+            ("skillsmp", "from-mp", "1.0.0"),
+            ("another", "private", "1.0.0"),
+            ("skillsmp", "from-sh", "1.0.0"),
+            ("system", "echo", "2.0.0"),
+            ("system", "echo", "1.0.0"),
+            ("own", "echo", "1.0.0"),
+        ];
+        let rows = seen(stored.map(owned).into(), "own");
+        let expected = [stored[6], stored[4], stored[0], stored[1]];
+        assert_eq!(rows, expected.map(|row| owned(row).row));
+        for (identifier, owner) in [
+            ("from-sh", Some("skillssh")),
+            ("from-mp@^1", Some("skillsmp")),
+            ("echo", Some("system")),
+            ("echo@1.0.0", Some("own")),
+            ("private", None),
+            ("from-mp@2.0.0", None),
+        ] {
+            assert_eq!(resolve(&rows, identifier).map(|row| row.item), owner, "{identifier}");
+        }
+    }
 }

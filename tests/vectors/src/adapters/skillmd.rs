@@ -2,10 +2,13 @@
 
 use std::path::Path;
 
-use knack_skill::agentskills::{self, Document};
+use knack_skill::agentskills;
 use knack_skill::finding::Finding;
+use knack_skill::frontmatter::{self, Delimiters, Split};
+use knack_skill::problem::ProblemKind;
 use knack_skill::tree::{self, PathProblem};
-use serde_json::{Value, json};
+use knack_skill::yaml::{self, Content, Node};
+use serde_json::{Map, Value, json};
 
 use crate::facts::agentskills::{properties, to_prompt as prompt_of};
 use crate::registry::{Compare, Failure, Op, Outcome};
@@ -25,14 +28,92 @@ pub(super) fn failure(finding: Finding) -> Failure {
     Failure::new(finding.message).of_kind(finding.kind.as_str())
 }
 
+/// A parsed SKILL.md.
+#[derive(Debug, Clone, PartialEq)]
+struct Document {
+    /// Frontmatter, scalars as text.
+    metadata: Map<String, Value>,
+    /// Trimmed body.
+    body: String,
+}
+
+/// Reads SKILL.md as the reference library does. One leading byte order mark is tolerated.
+fn read_document(text: &str) -> Result<Document, Finding> {
+    let (yaml, body) = match frontmatter::split(text, Delimiters::Lenient) {
+        Split::Found { yaml, body } => (yaml, body),
+        Split::Absent { .. } => {
+            let message = "SKILL.md must start with YAML frontmatter (---)";
+            return Err(refused(
+                ProblemKind::FrontmatterMissing,
+                message,
+                "begin the file with a line ---",
+            ));
+        }
+        Split::Unclosed { .. } => {
+            let message = "SKILL.md frontmatter not properly closed with ---";
+            return Err(refused(
+                ProblemKind::FrontmatterUnclosed,
+                message,
+                "end the frontmatter with a line ---",
+            ));
+        }
+    };
+    let node = yaml::parse(yaml).map_err(|error| invalid_yaml(&error.message))?;
+    if let Some(reason) = agentskills::strict_form(&node, yaml) {
+        return Err(invalid_yaml(&reason));
+    }
+    let Content::Mapping(members) = &node.content else {
+        let message = "SKILL.md frontmatter must be a YAML mapping";
+        return Err(refused(
+            ProblemKind::FrontmatterNotMapping,
+            message,
+            "write key: value lines",
+        ));
+    };
+    let metadata = members
+        .iter()
+        .map(|(key, node)| (key.clone(), as_text(node, yaml)))
+        .collect();
+    Ok(Document {
+        metadata,
+        body: body.to_owned(),
+    })
+}
+
+fn as_text(node: &Node, yaml: &str) -> Value {
+    match &node.content {
+        Content::Scalar(_) => Value::String(node.plain_text(yaml).unwrap_or_default()),
+        Content::Sequence(items) => items.iter().map(|item| as_text(item, yaml)).collect(),
+        Content::Mapping(members) => Value::Object(
+            members
+                .iter()
+                .map(|(key, node)| (key.clone(), as_text(node, yaml)))
+                .collect(),
+        ),
+    }
+}
+
+fn refused(kind: ProblemKind, message: &str, help: &str) -> Finding {
+    Finding::refused(kind, "", message, help)
+}
+
+fn invalid_yaml(reason: &str) -> Finding {
+    let message = format!("Invalid YAML in frontmatter: {reason}");
+    refused(
+        ProblemKind::YamlInvalid,
+        &message,
+        "put texts with colons or special characters in quotes",
+    )
+}
+
 fn parse(input: &Value) -> Outcome {
-    let document = agentskills::parse(input["content"].as_str().unwrap_or_default()).map_err(failure)?;
+    let document = read_document(input["content"].as_str().unwrap_or_default()).map_err(failure)?;
     Ok(json!({"metadata": document.metadata, "body": document.body}))
 }
 
 fn read_properties(input: &Value) -> Outcome {
-    let document = agentskills::parse(document_of(input)?).map_err(failure)?;
-    Ok(Value::Object(properties(&document).map_err(failure)?))
+    let document = read_document(document_of(input)?).map_err(failure)?;
+    Ok(Value::Object(properties(&document.metadata).map_err(failure)?))
 }
 
 fn find(input: &Value) -> Outcome {
@@ -47,7 +128,7 @@ fn find(input: &Value) -> Outcome {
 fn validate(input: &Value) -> Outcome {
     let kinds = match document_of(input) {
         Err(missing) => vec![missing.kind.unwrap_or_default()],
-        Ok(text) => match agentskills::parse(text) {
+        Ok(text) => match read_document(text) {
             Err(finding) => vec![finding.kind.as_str().to_owned()],
             Ok(Document { metadata, .. }) => {
                 let findings = agentskills::validate(&metadata, input["dir"].as_str().unwrap_or_default());
@@ -117,8 +198,8 @@ fn class(kind: &str) -> &str {
 fn to_prompt(input: &Value) -> Outcome {
     let mut entries = Vec::new();
     for skill in input["skills"].as_array().into_iter().flatten() {
-        let document = agentskills::parse(skill["SKILL.md"].as_str().unwrap_or_default()).map_err(failure)?;
-        let found = properties(&document).map_err(failure)?;
+        let document = read_document(skill["SKILL.md"].as_str().unwrap_or_default()).map_err(failure)?;
+        let found = properties(&document.metadata).map_err(failure)?;
         let text = |key: &str| found.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let location = format!("<ROOT>/{}/SKILL.md", skill["dir"].as_str().unwrap_or_default());
         entries.push((text("name"), text("description"), location));
@@ -175,6 +256,18 @@ mod tests {
             ("a file", json!(["path-not-folder"])),
         ] {
             assert_eq!(validate_path(&json!({"path": path})).unwrap(), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn merge_keys_are_refused() {
+        let text = |member: &str| format!("---\nname: a\ndescription: d\n{member}\n---\nB");
+        for member in ["<<: {a: b}", "<<:\n  a: b"] {
+            assert_eq!(
+                read_document(&text(member)).unwrap_err().kind,
+                ProblemKind::YamlInvalid,
+                "{member}"
+            );
         }
     }
 }

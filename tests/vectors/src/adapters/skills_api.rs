@@ -7,13 +7,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use knack_registry::{
     ApiRequest, BadArchive, CATALOG_FILES, Catalog, Catalogs, Files, FolderStore, Owner, Reader, Registry, Row, Unpack,
-    Web, WebError, resolve, route, visible,
+    Web, WebError, resolve, route,
 };
 use knack_skill::fixture::mk_empty_skill;
 use knack_skill::model::{ActivationMode, Skill};
 use serde_json::{Value, json};
 
-use super::omniroute::{items, text};
+use super::omniroute::{OwnedRow, items, seen, text};
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
@@ -262,14 +262,16 @@ fn rows_of_catalogs(input: &Value) -> Option<Vec<Row<String>>> {
     }
     let row = |stored: &Value| {
         let [owner, name, version] = ["owner", "name", "version"].map(|key| text(stored, key));
-        Row {
+        OwnedRow {
             owner: owner.to_owned(),
-            name: name.to_owned(),
-            version: stored["version"].as_str().map(str::to_owned),
-            item: format!("{owner}/{name}@{version}"),
+            row: Row {
+                name: name.to_owned(),
+                version: stored["version"].as_str().map(str::to_owned),
+                item: format!("{owner}/{name}@{version}"),
+            },
         }
     };
-    Some(visible(stored.iter().map(row).collect(), text(input, "apiKeyId")))
+    Some(seen(stored.iter().map(row).collect(), text(input, "apiKeyId")))
 }
 
 fn visible_skills(input: &Value) -> Outcome {

@@ -1,17 +1,17 @@
 //! What the reference library of agentskills.io makes of a document: its properties, and the list for a prompt. The product loads
 //! documents of all dialects by one function, and its list has a text of its own.
 
-use knack_skill::agentskills::{Document, KNOWN_KEYS, validate};
+use knack_skill::agentskills::{KNOWN_KEYS, validate};
 use knack_skill::finding::Finding;
 use knack_skill::problem::ProblemKind;
 use serde_json::{Map, Value};
 
 /// The properties of a skill: name, description and the optional ones that are set.
-pub(crate) fn properties(document: &Document) -> Result<Map<String, Value>, Finding> {
+pub(crate) fn properties(metadata: &Map<String, Value>) -> Result<Map<String, Value>, Finding> {
     use ProblemKind::{DescriptionEmpty, DescriptionMissing, NameEmpty, NameMissing};
     // That both keys are there is looked for before what they hold. Of everything else that the validator refuses the library
     // says nothing here.
-    let findings = validate(&document.metadata, "");
+    let findings = validate(metadata, "");
     for kind in [NameMissing, DescriptionMissing, NameEmpty, DescriptionEmpty] {
         if let Some(finding) = findings.iter().find(|finding| finding.kind == kind) {
             return Err(finding.clone());
@@ -19,7 +19,7 @@ pub(crate) fn properties(document: &Document) -> Result<Map<String, Value>, Find
     }
     let mut properties = Map::new();
     for key in KNOWN_KEYS {
-        let Some(value) = document.metadata.get(key) else {
+        let Some(value) = metadata.get(key) else {
             continue;
         };
         let is_blank = key == "metadata" && value.as_str().is_some_and(|text| text.trim().is_empty());
@@ -63,27 +63,31 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn a_missing_key_is_told_before_an_empty_one() {
         use ProblemKind::{DescriptionEmpty, DescriptionMissing, NameEmpty, NameMissing};
-        for (frontmatter, expected) in [
-            ("name: \"\"", DescriptionMissing),
-            ("description: \"\"", NameMissing),
-            ("name: \"\"\ndescription: \"\"", NameEmpty),
-            ("name: a\ndescription: \"\"", DescriptionEmpty),
+        for (metadata, expected) in [
+            (json!({"name": ""}), DescriptionMissing),
+            (json!({"description": ""}), NameMissing),
+            (json!({"name": "", "description": ""}), NameEmpty),
+            (json!({"name": "a", "description": ""}), DescriptionEmpty),
         ] {
-            let document = knack_skill::agentskills::parse(&format!("---\n{frontmatter}\n---\nB")).unwrap();
-            assert_eq!(properties(&document).unwrap_err().kind, expected, "{frontmatter}");
+            let found = properties(metadata.as_object().unwrap());
+            assert_eq!(found.unwrap_err().kind, expected, "{metadata}");
         }
     }
 
     #[test]
     fn blank_metadata_is_not_set() {
-        let text = "---\nname: a\ndescription: d\nmetadata:\nlicense:\n---\nB";
-        let document = knack_skill::agentskills::parse(text).unwrap();
-        let expected = serde_json::json!({"name": "a", "description": "d", "license": ""});
-        assert_eq!(Value::Object(properties(&document).unwrap()), expected);
+        let metadata = json!({"name": "a", "description": "d", "metadata": "", "license": ""});
+        let expected = json!({"name": "a", "description": "d", "license": ""});
+        assert_eq!(
+            Value::Object(properties(metadata.as_object().unwrap()).unwrap()),
+            expected
+        );
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use knack_skill::finding::Finding;
 use knack_skill::problem::ProblemKind;
-use knack_skill::{husk, names};
+
+use super::husk_manifest;
 
 /// Routes of the server itself.
 const RESERVED: [&str; 4] = ["/", "/healthz", "/skills", "/openapi.json"];
@@ -94,7 +95,7 @@ fn repeated(folder: &str, field: &str, what: &str) -> Finding {
 
 /// Whether a route is free for a skill.
 pub(crate) fn check_route(route: &str) -> Result<(), Finding> {
-    let route = husk::normalized_route(route);
+    let route = husk_manifest::normalized_route(route);
     if !RESERVED.contains(&route.as_str()) {
         return Ok(());
     }
@@ -114,18 +115,15 @@ struct Loaded {
 }
 
 fn load_one(folder: &str, document: &str) -> Result<Loaded, Finding> {
-    let (members, _) = husk::frontmatter(document)?;
-    let folder_slug = names::husk_slug(folder);
-    let (manifest, findings) = husk::read(&members, &folder_slug);
-    if let Some(finding) = findings.into_iter().find(Finding::is_refused) {
-        return Err(finding);
-    }
+    let (members, _) = husk_manifest::frontmatter(document)?;
+    let folder_slug = husk_manifest::slug(folder);
+    let manifest = husk_manifest::read(&members, &folder_slug)?;
     check_route(&manifest.route)?;
+    let slug = husk_manifest::slug_of(&manifest.name, &folder_slug);
     let skill = FolderSkill {
         folder: folder.to_owned(),
         route: manifest.route,
     };
-    let slug = husk::slug_of(&manifest.name, &folder_slug);
     Ok(Loaded { skill, slug })
 }
 

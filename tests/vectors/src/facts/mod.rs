@@ -6,6 +6,7 @@ pub(crate) mod agentskills;
 pub(crate) mod autoscore;
 pub(crate) mod extract;
 pub(crate) mod husk_folder;
+pub(crate) mod husk_manifest;
 pub(crate) mod litellm_archive;
 #[cfg(feature = "pyschema")]
 pub(crate) mod result;
