@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use knack_packages::{EnvironmentStatus, EnvironmentStatuses, State};
 
-use super::admitted_image::{Admission, AdmittedImage, AdmittedImages};
+use super::admitted_image::{AdmittedImage, AdmittedImages, ImageAdmission};
 use super::decide::{BuildFacts, pending};
 use super::image::repository_mark;
 use super::published::PublishedStatuses;
@@ -43,7 +43,7 @@ impl Admitted {
         let mut images = AdmittedImages::new();
         for (key, wanted) in facts.wanted {
             let Some(status) = statuses.get(key) else { continue };
-            let admission = Admission {
+            let admission = ImageAdmission {
                 mark: repository_mark(&wanted.asked.base),
                 unused_since: None,
             };
@@ -62,7 +62,7 @@ impl Admitted {
         let_go.sort();
         let excess = let_go.len().saturating_sub(LET_GO_MAX);
         images.extend(let_go.drain(excess..).map(|(since, image, mark)| {
-            let admission = Admission {
+            let admission = ImageAdmission {
                 mark: mark.to_owned(),
                 unused_since: Some(since),
             };
@@ -91,7 +91,7 @@ fn images_of<'a>(
 /// lines each namespace lost.
 fn bound(needed: &mut AdmittedImages, written: &AdmittedImages) -> BTreeMap<String, usize> {
     let mut left_out = BTreeMap::new();
-    let size = |image: &AdmittedImage, admission: &Admission| image.bytes() + admission.mark.len();
+    let size = |image: &AdmittedImage, admission: &ImageAdmission| image.bytes() + admission.mark.len();
     let mut total: usize = needed.iter().map(|(image, admission)| size(image, admission)).sum();
     if total <= NEEDED_MAX_BYTES {
         return left_out;

@@ -11,7 +11,7 @@ use knack_hub_api::RuntimeName;
 const SEPARATOR: char = '_';
 
 /// The images that the hub may run.
-pub(super) type AdmittedImages = BTreeMap<AdmittedImage, Admission>;
+pub(super) type AdmittedImages = BTreeMap<AdmittedImage, ImageAdmission>;
 
 /// An image that the hub may run for a runtime. As text it is the name of a resource in the Role.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,21 +54,21 @@ impl FromStr for AdmittedImage {
 
 /// What is known of an image that the hub may run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Admission {
+pub(super) struct ImageAdmission {
     /// The mark of the repository of its base ([`repository_mark`](super::image::repository_mark)).
     pub(super) mark: String,
     /// Since when it is not needed any more, in seconds since the Unix epoch.
     pub(super) unused_since: Option<i64>,
 }
 
-impl fmt::Display for Admission {
+impl fmt::Display for ImageAdmission {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.mark)?;
         self.unused_since.map_or(Ok(()), |since| write!(formatter, " {since}"))
     }
 }
 
-impl FromStr for Admission {
+impl FromStr for ImageAdmission {
     type Err = Infallible;
 
     /// A time that cannot be read is none: the image counts as needed until now.
@@ -98,10 +98,10 @@ mod tests {
             assert!(other.parse::<AdmittedImage>().is_err(), "{other}");
         }
         for (text, mark, unused_since) in [("m", "m", None), ("m 17", "m", Some(17)), ("", "", None)] {
-            let read: Admission = text.parse().unwrap();
+            let read: ImageAdmission = text.parse().unwrap();
             assert_eq!((read.mark.as_str(), read.unused_since), (mark, unused_since));
             assert_eq!(read.to_string(), text);
         }
-        assert_eq!("m x".parse::<Admission>().unwrap().unused_since, None);
+        assert_eq!("m x".parse::<ImageAdmission>().unwrap().unused_since, None);
     }
 }

@@ -8,7 +8,6 @@ Runs with that SDK, inside a shell whose kubectl and helm reach the cluster; not
 
 import json
 import os
-import subprocess
 import sys
 import time
 import urllib.error
@@ -22,6 +21,7 @@ import openai  # noqa: E402
 from bed import apply, get, wait_until  # noqa: E402
 from forward import Forward  # noqa: E402
 from harness import assert_equal, helm, kubectl  # noqa: E402
+from steps import diagnosis, step  # noqa: E402
 from uploads import folder, unzipped  # noqa: E402
 
 # Where the shared gateway works, and so where what its callers upload is.
@@ -35,10 +35,6 @@ metadata: {name: applied, namespace: %s}
 spec:
   source: {inline: {files: {SKILL.md: "---\\nname: applied\\ndescription: From a manifest.\\n---\\nNothing.\\n"}}}
 """ % NAMESPACE
-
-
-def step(text):
-    print("\n== " + text, flush=True)
 
 
 def edition(number):
@@ -240,13 +236,6 @@ def files_after_a_restart(application, upload, content):
     refused(openai.NotFoundError, lambda: application.client.files.retrieve(upload.id))
 
 
-def diagnosis():
-    for arguments in (["get", "pods,skills,skillruntimes,configmaps", "-A"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
-                      *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=30"] for part in ("registry", "gateway", "controller", "hub"))):
-        done = subprocess.run(["kubectl", *arguments], capture_output=True, text=True, timeout=60)
-        print("$ kubectl %s\n%s" % (" ".join(arguments), (done.stdout + done.stderr)[-6000:]))
-
-
 def main():
     begun = time.monotonic()
     try:
@@ -267,7 +256,7 @@ def main():
             files_after_a_restart(Application(port), upload, content)
     except Exception as error:  # Whatever went wrong, the cluster's state is shown before the exit code says so.
         print("\nDEMO FAILED: %s: %s" % (type(error).__name__, error))
-        diagnosis()
+        diagnosis(*(["-n", NAMESPACE, "deployment/knack-" + part, "--tail=30"] for part in ("registry", "gateway", "controller", "hub")))
         sys.exit(1)
     print("\nregistry demo ok: %.0f s" % (time.monotonic() - begun))
 

@@ -22,6 +22,16 @@ WEATHER_SCHEMA = {
 }
 
 
+def asked(text):
+    """A conversation of one question, in the formats that have system texts elsewhere."""
+    return [{"role": "user", "content": text}]
+
+
+def conversation(text):
+    """A conversation of one question for chat completions, with the application's own system text."""
+    return [{"role": "system", "content": "Be brief."}, *asked(text)]
+
+
 def equal(actual, expected, what=""):
     """Fails with both values; `assert` alone shows neither."""
     if actual != expected:

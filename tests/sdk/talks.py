@@ -9,16 +9,12 @@ import urllib.parse
 
 import openai
 from chain import PROXY_KEY
-from checks import WEATHER_SCHEMA, equal, events, no_internals
+from checks import WEATHER_SCHEMA, conversation, equal, events, no_internals
 
 SUM = "Let me compute.The sum is 5."
 ANSWER = "Oslo has -3 C and the sum is 42."
 CALLS = [("get_weather", {"city": "Oslo"})]
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": WEATHER_SCHEMA}}]
-
-
-def conversation(text):
-    return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
 
 
 def client(base):

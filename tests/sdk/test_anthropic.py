@@ -3,16 +3,12 @@
 import json
 
 import anthropic
-from checks import KEY, PORT, WEATHER_SCHEMA, equal, events, no_internals, raw, run, tests_of
+from checks import KEY, PORT, WEATHER_SCHEMA, asked, equal, events, no_internals, raw, run, tests_of
 
 client = anthropic.Anthropic(base_url=f"http://127.0.0.1:{PORT}", api_key=KEY, max_retries=0, timeout=300)
 TOOLS = [{"name": "get_weather", "description": "Weather of a city.", "input_schema": WEATHER_SCHEMA}]
 COMMON = {"model": "claude-x", "max_tokens": 500, "system": "Be brief."}
 VERSION = {"anthropic-version": "2023-06-01"}
-
-
-def asked(text):
-    return [{"role": "user", "content": text}]
 
 
 def create(messages, **more):

@@ -11,8 +11,9 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 
 import litellm  # noqa: E402
 from chain import litellm_proxy  # noqa: E402
-from checks import KEY, PORT, equal, no_internals, run, tests_of  # noqa: E402
-from talks import ANSWER, TOOLS, conversation, in_chat  # noqa: E402
+from checks import KEY, PORT, conversation, equal, no_internals, run, tests_of  # noqa: E402
+from talks import ANSWER, TOOLS, in_chat  # noqa: E402
+from uploads import zipped  # noqa: E402
 
 BASE = f"http://127.0.0.1:{PORT}"
 # What LiteLLM calls the formats, and the base that it adds the path to.
@@ -75,8 +76,8 @@ def test_litellm_uploads_whole_folders():
     files = {"litellm-sum/SKILL.md": document, "litellm-sum/scripts/sum.py": script}
     for name, uploaded in [
         ("files", [(path, content, "text/plain") for path, content in files.items()]),
-        ("zip", [("litellm-sum.zip", zipped(files), "application/zip")]),
-        ("flat zip", [("litellm-sum.zip", zipped({"SKILL.md": document, "scripts/sum.py": script}), "application/zip")]),
+        ("zip", [("litellm-sum.zip", zipped(files.items()), "application/zip")]),
+        ("flat zip", [("litellm-sum.zip", zipped([("SKILL.md", document), ("scripts/sum.py", script)]), "application/zip")]),
     ]:
         record = litellm.create_skill(files=uploaded, display_title="Sum",
                                       extra_body={"custom_llm_provider": "litellm_proxy"}, **gateway)
@@ -85,15 +86,6 @@ def test_litellm_uploads_whole_folders():
         with urllib.request.urlopen(request) as answer, zipfile.ZipFile(io.BytesIO(answer.read())) as archive:
             equal({path: archive.read(path) for path in archive.namelist()}, files, name)
         litellm.delete_skill(skill_id=record.id, **gateway)
-
-
-def zipped(files):
-    """A zip of these files."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        for path, content in files.items():
-            archive.writestr(path, content)
-    return made.getvalue()
 
 
 def test_litellm_gets_responses():

@@ -26,7 +26,7 @@ def documented():
 
 
 def at(config, mock, plain, thinking):
-    """The same, with each model at a provider of the tests; a model on Bedrock that thinks; and the formats without translation."""
+    """LiteLLM, with each model at a provider of the tests; a model on Bedrock that thinks; and the formats without translation."""
     gemini, claude = (model["litellm_params"] for model in config["model_list"])
     gemini["api_base"] = f"{mock}/v1beta"
     claude["aws_bedrock_runtime_endpoint"] = plain

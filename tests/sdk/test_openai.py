@@ -3,14 +3,10 @@
 import json
 
 import openai
-from checks import KEY, PORT, WEATHER_SCHEMA, equal, events, no_internals, raw, run, tests_of
+from checks import KEY, PORT, WEATHER_SCHEMA, conversation, equal, events, no_internals, raw, run, tests_of
 
 client = openai.OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=KEY, max_retries=0, timeout=300)
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city.", "strict": True, "parameters": WEATHER_SCHEMA}}]
-
-
-def asked(text):
-    return [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
 
 
 def create(messages, **more):
@@ -64,25 +60,25 @@ def answer_weather(messages, message, text="-3 C"):
 
 
 def test_an_answer_without_skills():
-    message = create(asked("say hello"))
+    message = create(conversation("say hello"))
     equal(message.choices[0].message.content, "Grüße 🎈 from the model.")
     equal(message.choices[0].message.role, "assistant")
     equal(message.usage.total_tokens, 99)
-    chunks, text, _ = collected(asked("say hello"))
+    chunks, text, _ = collected(conversation("say hello"))
     equal(text, "Grüße 🎈 from the model.")
     equal(chunks[-1].usage.total_tokens, 99)
-    raw_stream(asked("say hello"))
+    raw_stream(conversation("say hello"))
 
 
 def test_usage_in_a_stream_comes_only_if_asked_for():
-    chunks = list(create(asked("say hello"), stream=True))
+    chunks = list(create(conversation("say hello"), stream=True))
     equal([chunk.usage for chunk in chunks if chunk.usage], [])
-    _, _, data = raw("POST", "/v1/chat/completions", {"model": "gpt-x", "messages": asked("say hello"), "stream": True})
+    _, _, data = raw("POST", "/v1/chat/completions", {"model": "gpt-x", "messages": conversation("say hello"), "stream": True})
     equal(b'"usage"' in data, False, "a usage member")
 
 
 def test_a_skill_runs_unseen():
-    answer = create(asked("add two numbers"))
+    answer = create(conversation("add two numbers"))
     equal(answer.choices[0].message.content, "Let me compute.\n\nThe sum is 5.")
     equal(answer.choices[0].message.tool_calls, None)
     equal(answer.choices[0].finish_reason, "stop")
@@ -91,16 +87,16 @@ def test_a_skill_runs_unseen():
 
 
 def test_a_skill_runs_unseen_in_a_stream():
-    chunks, text, calls = collected(asked("add two numbers"))
+    chunks, text, calls = collected(conversation("add two numbers"))
     equal((text, calls), ("Let me compute.\n\nThe sum is 5.", {}))
     equal(len({chunk.id for chunk in chunks}), 1)
     equal(chunks[-1].usage.total_tokens, 660)
-    _, end = raw_stream(asked("add two numbers"))
+    _, end = raw_stream(conversation("add two numbers"))
     equal(end, "stop")
 
 
 def test_the_accumulating_stream_adds_up():
-    with client.chat.completions.stream(model="gpt-x", messages=asked("add two numbers"), stream_options={"include_usage": True}) as stream:
+    with client.chat.completions.stream(model="gpt-x", messages=conversation("add two numbers"), stream_options={"include_usage": True}) as stream:
         final = stream.get_final_completion()
     equal(final.choices[0].message.role, "assistant")
     equal(final.choices[0].message.content, "Let me compute.\n\nThe sum is 5.")
@@ -109,7 +105,7 @@ def test_the_accumulating_stream_adds_up():
 
 
 def test_mixed_tools_and_a_follow_up():
-    messages = asked("weather and sum")
+    messages = conversation("weather and sum")
     first = create(messages, tools=TOOLS)
     message = first.choices[0].message
     equal([call.function.name for call in message.tool_calls], ["get_weather"])
@@ -124,7 +120,7 @@ def test_mixed_tools_and_a_follow_up():
 
 
 def test_mixed_tools_in_a_stream():
-    messages = asked("weather and sum")
+    messages = conversation("weather and sum")
     with client.chat.completions.stream(model="gpt-x", messages=messages, tools=TOOLS) as stream:
         message = stream.get_final_completion().choices[0].message
     equal([call.function.name for call in message.tool_calls], ["get_weather"])
@@ -132,12 +128,12 @@ def test_mixed_tools_in_a_stream():
     echoed = {"role": "assistant", "content": message.content, "tool_calls": [{"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": call.function.arguments}}]}
     _, text, _ = collected(answer_weather(messages, echoed), tools=TOOLS)
     equal(text, "Oslo has -3 C and the sum is 42.")
-    _, end = raw_stream(asked("weather and sum"), tools=TOOLS)
+    _, end = raw_stream(conversation("weather and sum"), tools=TOOLS)
     equal(end, "tool_calls")
 
 
 def test_a_loaded_skill_outlives_a_client_call():
-    messages = asked("load first")
+    messages = conversation("load first")
     first = create(messages, tools=TOOLS).choices[0].message
     equal([call.function.name for call in first.tool_calls], ["get_weather"])
     messages = answer_weather(messages, first, "18 C")
@@ -148,7 +144,7 @@ def test_a_loaded_skill_outlives_a_client_call():
 
 
 def test_only_client_tools_pass_through():
-    messages = asked("only my tool")
+    messages = conversation("only my tool")
     message = create(messages, tools=TOOLS).choices[0].message
     equal(len(message.tool_calls), 2)
     equal(create(answer_weather(messages, message), tools=TOOLS).choices[0].message.content, "Two cities.")
@@ -159,7 +155,7 @@ def test_only_client_tools_pass_through():
 
 
 def test_files_are_served_and_come_back():
-    messages = asked("write a file")
+    messages = conversation("write a file")
     answer = create(messages)
     equal(answer.choices[0].message.content, "The note is written.")
     status, _, data = raw("GET", f"/knack/v1/responses/{answer.id}/files")
@@ -177,9 +173,9 @@ def test_files_are_served_and_come_back():
 def test_the_client_of_azure():
     """It has the deployment in the path, the version of the API in the query, and the key in a header of its own."""
     azure = openai.AzureOpenAI(azure_endpoint=f"http://127.0.0.1:{PORT}", api_key=KEY, api_version="2026-10-01", max_retries=0, timeout=300)
-    with azure.chat.completions.stream(model="gpt-x", messages=asked("add two numbers")) as stream:
+    with azure.chat.completions.stream(model="gpt-x", messages=conversation("add two numbers")) as stream:
         streamed = stream.get_final_completion().choices[0].message
-    for message in (azure.chat.completions.create(model="gpt-x", messages=asked("add two numbers")).choices[0].message, streamed):
+    for message in (azure.chat.completions.create(model="gpt-x", messages=conversation("add two numbers")).choices[0].message, streamed):
         equal((message.content, message.tool_calls or []), ("Let me compute.\n\nThe sum is 5.", []))
     response = azure.responses.create(model="gpt-x", instructions="Be brief.", input="write a file")
     equal(response.output_text, "The note is written.")
@@ -190,14 +186,14 @@ def test_the_client_of_azure():
 
 def test_errors_keep_status_and_shape():
     try:
-        create(asked("too busy"))
+        create(conversation("too busy"))
         raise AssertionError("no error")
     except openai.RateLimitError as error:
         equal(error.response.headers["retry-after"], "7")
         equal(error.message.endswith("Slow down.") or "Slow down." in str(error), True, str(error))
     other = openai.OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key="wrong", max_retries=0)
     try:
-        other.chat.completions.create(model="gpt-x", messages=asked("say hello"))
+        other.chat.completions.create(model="gpt-x", messages=conversation("say hello"))
         raise AssertionError("no error")
     except openai.AuthenticationError as error:
         equal(error.code, "invalid_api_key")
@@ -205,19 +201,19 @@ def test_errors_keep_status_and_shape():
 
 def test_a_broken_stream_is_an_error_and_no_end():
     try:
-        for _ in create(asked("break off"), stream=True):
+        for _ in create(conversation("break off"), stream=True):
             pass
         raise AssertionError("the stream ended as if it were whole")
     except openai.APIError:
         pass
-    _, _, data = raw("POST", "/v1/chat/completions", {"model": "gpt-x", "messages": asked("break off"), "stream": True})
+    _, _, data = raw("POST", "/v1/chat/completions", {"model": "gpt-x", "messages": conversation("break off"), "stream": True})
     equal(b"[DONE]" in data, False, "an end marker")
     equal(b'"error"' in data, True, "an error frame")
 
 
 def test_stored_completions_are_read_as_they_were_shown():
     kept = client.chat.completions
-    made = create(asked("add two numbers"), store=True, metadata={"team": "a"})
+    made = create(conversation("add two numbers"), store=True, metadata={"team": "a"})
     # A page at a time: the rounds of the answer before it are no reason to stop.
     for order in ("asc", "desc"):
         listed = list(kept.list(limit=1, order=order))
@@ -238,11 +234,11 @@ def test_stored_completions_are_read_as_they_were_shown():
 
 
 def test_a_model_that_never_stops_is_stopped():
-    answer = create(asked("never stop"))
+    answer = create(conversation("never stop"))
     equal(answer.choices[0].finish_reason, "length")
     equal(answer.choices[0].message.tool_calls, None)
     no_internals(answer.model_dump_json())
-    _, end = raw_stream(asked("never stop"))
+    _, end = raw_stream(conversation("never stop"))
     equal(end, "length")
 
 

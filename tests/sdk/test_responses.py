@@ -3,15 +3,11 @@
 import json
 
 import openai
-from checks import KEY, PORT, WEATHER_SCHEMA, equal, events, no_internals, raw, run, tests_of
+from checks import KEY, PORT, WEATHER_SCHEMA, asked, equal, events, no_internals, raw, run, tests_of
 
 client = openai.OpenAI(base_url=f"http://127.0.0.1:{PORT}/v1", api_key=KEY, max_retries=0, timeout=300)
 TOOLS = [{"type": "function", "name": "get_weather", "description": "Weather of a city.", "strict": True, "parameters": WEATHER_SCHEMA}]
 COMMON = {"model": "gpt-x", "instructions": "Be brief."}
-
-
-def asked(text):
-    return [{"role": "user", "content": text}]
 
 
 def create(given, **more):

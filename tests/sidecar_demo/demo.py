@@ -16,11 +16,12 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(ROOT, "tests", "chart"))
+sys.path[:0] = [os.path.join(ROOT, "tests", part) for part in ("chart", "cluster_demo")]
 
 from bed import apply, get, process_of, wait_until
 from harness import assert_equal, helm, kubectl
 from server import Server
+from steps import diagnosis, step
 
 # The application's containers: one for each API, of three official SDKs.
 SDKS = ("openai", "responses", "anthropic", "google")
@@ -64,10 +65,6 @@ class Said:
     def close(self):
         self.child.terminate()
         self.child.wait()
-
-
-def step(text):
-    print("\n== " + text, flush=True)
 
 
 def pod_of(name):
@@ -209,15 +206,6 @@ def trust():
     wait_until("knack-ca is back", SECONDS, lambda: "knack-ca" in kubectl("get", "configmaps", "-n", "team-a", "-o", "name"))
 
 
-def diagnosis():
-    for arguments in (["get", "pods,skills,skillruntimes,configmaps", "-A"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
-                      ["logs", "-n", "team-a", "-l", "app=assistant", "-c", "knack-gateway", "--tail=30"],
-                      ["logs", "-n", "team-a", "-l", "app=assistant", "-c", "openai", "--tail=10"],
-                      ["logs", "-n", "knack-system", "deployment/knack-controller", "--tail=30"], ["logs", "-n", "knack-system", "deployment/knack-hub", "--tail=30"]):
-        done = subprocess.run(["kubectl", *arguments], capture_output=True, text=True, timeout=60)
-        print("$ kubectl %s\n%s" % (" ".join(arguments), (done.stdout + done.stderr)[-6000:]))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--openai", required=True, help="folder with the OpenAI SDK")
@@ -236,7 +224,8 @@ def main():
         trust()
     except Exception as error:  # Whatever went wrong, the cluster's state is shown before the exit code says so.
         print("\nDEMO FAILED: %s: %s" % (type(error).__name__, error))
-        diagnosis()
+        diagnosis(*(["-n", "team-a", "-l", "app=assistant", "-c", container, "--tail=30"] for container in ("knack-gateway", "openai")),
+                  *(["-n", "knack-system", "deployment/knack-" + part, "--tail=30"] for part in ("controller", "hub")))
         sys.exit(1)
     print("\nsidecar demo ok: %.0f s" % (time.monotonic() - begun))
 

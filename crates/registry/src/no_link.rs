@@ -102,6 +102,11 @@ pub(crate) fn kind(within: BorrowedFd<'_>, name: &OsStr) -> io::Result<FileType>
     Ok(FileType::from_raw_mode(there.st_mode))
 }
 
+/// Whether a link is in a folder by a name.
+pub fn is_link(within: BorrowedFd<'_>, name: &OsStr) -> bool {
+    kind(within, name).is_ok_and(|kind| kind == FileType::Symlink)
+}
+
 fn folder(path: &Path) -> io::Result<OwnedFd> {
     let (start, mut shown) = if path.is_absolute() {
         ("/", PathBuf::from("/"))
@@ -132,7 +137,7 @@ fn name_of(path: &Path) -> io::Result<&OsStr> {
 
 /// An error that says that a link is why.
 fn told(within: BorrowedFd<'_>, name: &OsStr, path: &Path, error: io::Error) -> io::Error {
-    if !kind(within, name).is_ok_and(|kind| kind == FileType::Symlink) {
+    if !is_link(within, name) {
         return error;
     }
     let text = format!(

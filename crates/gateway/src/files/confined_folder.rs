@@ -2,12 +2,14 @@
 //! may be theirs too, as in a checkout, so no link in it is followed: each part of a name is opened in the part before it, and a file
 //! takes its name by a rename.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use knack_registry::no_link::is_link;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RawMode, fchmod, mkdirat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
@@ -61,7 +63,7 @@ impl ConfinedFolder {
     pub fn make(path: &Path, readers: Readers) -> io::Result<Self> {
         // Without the slash at its end, by which the link would be followed.
         let path: PathBuf = path.components().collect();
-        if is_link(CWD, &path) {
+        if is_link(CWD, path.as_os_str()) {
             return Err(is_a_link(&path, "name the folder that it leads to, or remove the link"));
         }
         Self::open(path, FOLDER, readers)
@@ -108,7 +110,7 @@ impl ConfinedFolder {
             Err(error) => return Err(at(shown, &io::Error::from(error))),
         }
         open(within, Path::new(name), FOLDER).map_err(|error| {
-            if is_link(within, Path::new(name)) {
+            if is_link(within, OsStr::new(name)) {
                 is_a_link(shown, REMOVE)
             } else {
                 at(shown, &error)
@@ -168,11 +170,6 @@ const REMOVE: &str = "remove it, or name another folder";
 
 fn open(within: impl AsFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(openat(within, path, flags, Mode::empty())?)
-}
-
-fn is_link(within: impl AsFd, path: &Path) -> bool {
-    let there = statat(within, path, AtFlags::SYMLINK_NOFOLLOW);
-    there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode) == FileType::Symlink)
 }
 
 fn is_a_link(path: &Path, cure: &str) -> io::Error {
