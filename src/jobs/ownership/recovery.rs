@@ -454,7 +454,7 @@ async fn has_record(launcher: &Launcher, job: &str, is_certain: bool) -> bool {
         }
         Ok(None) => false,
         Err(error) => {
-            tracing::warn!(%job, %error, is_certain, "whether a Job has its record cannot be read");
+            tracing::warn!(%job, %error, is_certain, "the Job of a run cannot be read: whether it holds the record of the run is unknown");
             !is_certain
         }
     }

@@ -96,7 +96,7 @@ impl Tenants {
             if let Some(entry) = entries.get_mut(namespace)
                 && let Some(ended) = entry.following.ended().now_or_never()
             {
-                tracing::error!(client_namespace = &**namespace, error = %ended, "a catalog is followed anew");
+                tracing::error!(client_namespace = &**namespace, error = %ended, "the catalog of a client namespace is no longer followed; it is requested again");
                 entries.remove(namespace);
             }
             if !entries.contains_key(namespace) {

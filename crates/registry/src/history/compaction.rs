@@ -79,7 +79,7 @@ pub(super) fn hold_reserve(inner: &Inner) {
     // As many as the largest copy; a new name of a file takes no more.
     let zeros = vec![0; usize::try_from(FILE_BYTES).unwrap_or_default()];
     if let Err(error) = inner.disk.write(&path, &zeros) {
-        tracing::warn!(%error, "there is no room for the reserve of the history; it is made when there is");
+        tracing::warn!(%error, "the volume has no room for the space that compaction of the history reserves; it is reserved once there is room");
         // A part of it would be of no use.
         let _ = inner.disk.remove(&path);
     }
