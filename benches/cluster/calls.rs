@@ -21,7 +21,7 @@ pub(crate) const ANSWER: &str = "285\n";
 pub(crate) struct RunTimes {
     /// From before the POST to the `result` frame, by the caller's clock.
     pub elapsed: Duration,
-    /// The same at the hub, from the permit to the result.
+    /// Time at the hub, from the permit to the result.
     pub at_hub: Duration,
     /// The program alone, at the runner.
     pub program: Duration,

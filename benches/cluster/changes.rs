@@ -40,7 +40,7 @@ const APART: Duration = Duration::from_secs(1);
 const AFTERMATH: Duration = Duration::from_secs(6);
 /// How long nothing is done for the floor, whose CPU time is next to nothing.
 const IDLE_FEW: Duration = Duration::from_secs(30);
-/// The same with many runtimes: the controller looks at each one's fence once a minute.
+/// How long nothing is done with many runtimes: the controller looks at each one's fence once a minute.
 const IDLE_MANY: Duration = Duration::from_mins(1);
 /// Objects made at once.
 const CREATORS: usize = 16;
@@ -73,7 +73,7 @@ const WINDOWS: usize = 20;
 pub(crate) struct Cost {
     /// CPU time of the controller for a change, ms.
     controller_ms: f64,
-    /// The same of the hub.
+    /// CPU time of the hub for a change, ms.
     hub_ms: f64,
     /// Calls of both per second while nothing happens.
     calls_per_second: f64,

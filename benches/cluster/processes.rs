@@ -28,7 +28,7 @@ pub(crate) async fn find(client: &kube::Client, component: &str) -> Option<u32> 
     pids.find(|pid| is_its(*pid))
 }
 
-/// The same of a component that runs.
+/// The process of a component that runs.
 pub(crate) async fn running(client: &kube::Client, component: &str) -> u32 {
     let found = find(client, component).await;
     found.unwrap_or_else(|| panic!("the {component} runs on this machine"))

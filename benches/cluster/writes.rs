@@ -17,7 +17,7 @@ use crate::statistics::{measured, median_and_spread};
 const BATCH: usize = 6;
 /// Batches of each side.
 const ROUNDS: usize = 3;
-/// The same for all, and the shortest that a SkillRuntime takes: Jobs go within the batch.
+/// How long a finished Job stays, for all the shortest that a SkillRuntime takes: Jobs go within the batch.
 const TTL_SECONDS: u32 = 30;
 /// Verbs of the counter that write.
 const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];

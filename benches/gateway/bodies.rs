@@ -14,7 +14,7 @@ pub(crate) struct RequestBody {
     pub wire: Wire,
     /// Not streamed.
     pub plain: Bytes,
-    /// The same, streamed.
+    /// Streamed.
     pub streamed: Bytes,
     /// Requests of one sample: enough to outlast the clock's and the scheduler's grain.
     pub requests: usize,

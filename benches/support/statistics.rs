@@ -22,7 +22,7 @@ pub(crate) fn of_sorted(values: &[f64], percent: usize) -> f64 {
     values[(values.len() * percent).div_ceil(100) - 1]
 }
 
-/// The same as a row's value.
+/// Median and spread as a row's value.
 pub(crate) fn measured(values: Vec<f64>) -> Measured {
     let (value, spread) = median_and_spread(values);
     Measured { value, spread }

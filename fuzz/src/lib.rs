@@ -84,7 +84,7 @@ pub fn check_stream(format: Format, request_body: &str, input: &[u8]) {
     check_exchange(format, true, request_body, input);
 }
 
-/// The same over answers in one piece of JSON.
+/// Drives one exchange over answers in one piece of JSON.
 pub fn check_answer(format: Format, request_body: &str, input: &[u8]) {
     check_exchange(format, false, request_body, input);
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::credentials::{Credentials, RegistryError};
 use super::decide::why_unlisted;
 use super::fit::{NODE_VARIABLE, PYTHON_VARIABLE, fit};
-use super::image::{Reference, is_index, of_platform, platform_word, platforms, with_layer};
+use super::image::{ImageDocuments, Reference, is_index, of_platform, platform_word, platforms, with_layer};
 use super::layer::{self, Layer};
 use super::outcome::Outcome;
 use super::reach::guard_of;
@@ -259,7 +259,7 @@ async fn push(
     layer: &Layer,
     file: &Path,
 ) -> Result<String, RegistryError> {
-    let (config, mut manifest) = with_layer(&base.config, &base.manifest, layer)
+    let ImageDocuments { config, mut manifest } = with_layer(&base.config, &base.manifest, layer)
         .map_err(|why| RegistryError(format!("the sandbox image: {why}")))?;
     for below in base.manifest["layers"].as_array().into_iter().flatten() {
         let (digest, size) = (below["digest"].as_str(), below["size"].as_u64());

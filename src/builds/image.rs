@@ -127,10 +127,17 @@ pub(super) fn is_index(manifest: &Value) -> bool {
     manifest.get("manifests").is_some_and(Value::is_array)
 }
 
-/// Config and manifest of a base with a layer on top; the manifest's `config` is for the caller to fill in.
+/// What an image is made of besides its layers.
+#[derive(Debug)]
+pub(super) struct ImageDocuments {
+    pub(super) config: Value,
+    pub(super) manifest: Value,
+}
+
+/// A base with a layer on top; the manifest's `config` is for the caller to fill in.
 ///
 /// Errors: the base is no image, or of a form that is not known.
-pub(super) fn with_layer(config: &Value, manifest: &Value, layer: &Layer) -> Result<(Value, Value), String> {
+pub(super) fn with_layer(config: &Value, manifest: &Value, layer: &Layer) -> Result<ImageDocuments, String> {
     let (mut config, mut manifest) = (config.clone(), manifest.clone());
     let diff_ids = config.pointer_mut("/rootfs/diff_ids").and_then(Value::as_array_mut);
     let diff_ids = diff_ids.ok_or("its config lists no layers")?;
@@ -154,7 +161,7 @@ pub(super) fn with_layer(config: &Value, manifest: &Value, layer: &Layer) -> Res
     if let Some(history) = config.get_mut("history").and_then(Value::as_array_mut) {
         history.push(json!({"created_by": "knack packages build"}));
     }
-    Ok((config, manifest))
+    Ok(ImageDocuments { config, manifest })
 }
 
 /// The value of an image's label; `None`: it has none.
@@ -229,7 +236,10 @@ mod tests {
         ] {
             let manifest =
                 json!({"layers": [{"mediaType": kind, "digest": "sha256:z", "size": 1}], "annotations": {"a": "b"}});
-            let (new_config, new) = with_layer(&config, &manifest, &layer).unwrap();
+            let ImageDocuments {
+                config: new_config,
+                manifest: new,
+            } = with_layer(&config, &manifest, &layer).unwrap();
             assert_eq!(
                 new["layers"][1],
                 json!({"mediaType": expected, "digest": "sha256:l", "size": 7})

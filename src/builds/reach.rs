@@ -57,7 +57,7 @@ pub(super) fn built(client: ClientBuilder) -> Result<Client, RegistryError> {
         .map_err(|error| RegistryError(format!("no HTTP client: {error}")))
 }
 
-/// The same that connects to what the guard lets through, also after redirects.
+/// Connections to what the guard lets through alone, also after redirects.
 pub(super) fn guarded(client: ClientBuilder, guard: &Guard) -> ClientBuilder {
     let resolver = GuardedResolver::new(guard.clone());
     // A proxy would connect to what is not seen here.

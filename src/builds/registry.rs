@@ -107,8 +107,8 @@ impl ImageRegistry {
         })
     }
 
-    /// The same for a registry that no administrator has named: addresses that the guard refuses are not connected to, be they the
-    /// registry's, those of a redirect, or those of a token server. Errors: its own address is refused by its text.
+    /// The client of a registry that no administrator has named: it connects to no address that the guard refuses, be it the registry's,
+    /// that of a redirect, or that of a token server. Errors: its own address is refused by its text.
     pub fn guarded(self, guard: Guard, roots: &Roots) -> Result<Self, RegistryError> {
         guard.check(&self.base).map_err(|refusal| self.denied(refusal))?;
         Ok(Self {

@@ -43,7 +43,7 @@ impl Root {
 
 #[cfg(test)]
 mod tests {
-    use super::super::issue::issue_root;
+    use crate::certificates::issue::issue_root;
 
     const DAY: u64 = 24 * 3600;
 

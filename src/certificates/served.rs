@@ -43,14 +43,15 @@ impl ResolvesServerCert for ServedCertificate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{certified_key, issue, issue_root};
     use super::*;
+    use crate::certificates::{certified_key, issue, issue_root};
 
     #[test]
     fn only_another_certificate_replaces_the_one_in_use() {
         let root = issue_root(1_800_000_000).unwrap();
         let pair = || issue(1_800_000_000, &["hub".to_owned()], &root).unwrap();
-        let key = |pair: &super::super::Pair| certified_key(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
+        let key =
+            |pair: &crate::certificates::Pair| certified_key(pair.certificate.as_bytes(), pair.key.as_bytes()).unwrap();
         let served = ServedCertificate::default();
         let (one, other) = (pair(), pair());
         for (pair, is_other) in [(&one, true), (&one, false), (&other, true), (&one, true)] {

@@ -217,8 +217,8 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::issue::issue_root;
     use super::*;
+    use crate::certificates::issue::issue_root;
 
     fn secret(keys: &[(&str, &str)]) -> Secret {
         Secret {

@@ -12,7 +12,7 @@ use knack_trust::{CaArgs, Roots};
 
 use super::find_sources::find_sources;
 use super::import_url;
-use super::run::{choose_one, chosen};
+use super::run::{choose, choose_one};
 use super::terminal;
 use crate::dev::discover_all;
 
@@ -74,7 +74,7 @@ async fn read(shown: &str, wanted: Option<&String>, roots: &Roots) -> anyhow::Re
     };
     // The one skill of a side is meant whatever its namespace is.
     if let Some(word) = wanted.filter(|_| skills.len() > 1) {
-        skills = chosen(skills, word).0;
+        skills = choose(skills, word).chosen;
     }
     match &skills[..] {
         [skill] => seen(skill).with_context(|| shown.to_owned()),

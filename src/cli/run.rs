@@ -104,17 +104,23 @@ fn nothing_to_run(named: Option<&str>, others: &[SkillSource]) -> String {
     }
 }
 
-/// The skills that `--skill` with this word chooses, and the others: by the words of other arguments, and where none is meant so, by
-/// their bare names.
-pub(super) fn chosen(sources: Vec<SkillSource>, word: &str) -> (Vec<SkillSource>, Vec<SkillSource>) {
+/// Skills by whether `--skill` chooses them.
+pub(super) struct Choice {
+    pub(super) chosen: Vec<SkillSource>,
+    pub(super) others: Vec<SkillSource>,
+}
+
+/// What `--skill` with this word chooses: by the words of other arguments, and where none is meant so, by bare names.
+pub(super) fn choose(sources: Vec<SkillSource>, word: &str) -> Choice {
     let is_meant = sources.iter().any(|source| source.id.is_meant_by(word));
-    sources.into_iter().partition(|source| {
+    let (chosen, others) = sources.into_iter().partition(|source| {
         if is_meant {
             source.id.is_meant_by(word)
         } else {
             source.id.name == word
         }
-    })
+    });
+    Choice { chosen, others }
 }
 
 /// The words that choose between skills.
@@ -141,18 +147,21 @@ async fn find_skill(args: &RunArgs) -> anyhow::Result<Found> {
     for report in found.over_ceiling() {
         terminal::note(&report.to_string());
     }
-    let (mut sources, others) = match &args.skill {
-        Some(word) => chosen(found.skills, word),
-        None => (found.skills, Vec::new()),
+    let Choice { mut chosen, others } = match &args.skill {
+        Some(word) => choose(found.skills, word),
+        None => Choice {
+            chosen: found.skills,
+            others: Vec::new(),
+        },
     };
-    let source = match sources.len() {
+    let source = match chosen.len() {
         0 => bail!(
             "{}: {}",
             args.path.display(),
             nothing_to_run(args.skill.as_deref(), &others)
         ),
-        1 => sources.remove(0),
-        _ => bail!("{}: {}", args.path.display(), choose_one(&sources)),
+        1 => chosen.remove(0),
+        _ => bail!("{}: {}", args.path.display(), choose_one(&chosen)),
     };
     if source.suspend {
         let name = &source.id.name;

@@ -332,7 +332,7 @@ mod tests {
             .unwrap();
             let event = watcher::Event::Apply(DeserializeGuard(Ok(skill)));
             by_namespace.apply(&event, kube::ResourceExt::namespace);
-            by_source.apply(&event, super::super::scope_controllers::sources_of);
+            by_source.apply(&event, crate::controller::scope_controllers::sources_of);
             writer.apply_watcher_event(&event);
         }
         let cluster_state = ControllerState {

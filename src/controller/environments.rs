@@ -104,9 +104,9 @@ mod tests {
     use knack_vocabulary::CONFIG_MAP_PACKAGES;
     use serde_json::{Value, json};
 
-    use super::super::fixture::{lead, settings, start};
-    use super::super::settings::ControllerSettings;
     use super::*;
+    use crate::controller::fixture::{lead, settings, start};
+    use crate::controller::settings::ControllerSettings;
     use crate::selection::NamespaceLabels;
 
     /// Lists of statuses that fail before one is answered.

@@ -33,8 +33,8 @@ mod tests {
     use kube::runtime::events::Reporter;
     use tokio::time::Instant;
 
-    use super::super::reason::ConditionReason;
     use super::*;
+    use crate::controller::reason::ConditionReason;
 
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_does_not_answer_holds_no_reconcile() {

@@ -128,8 +128,8 @@ mod tests {
     use http::Method;
     use serde_json::Value;
 
-    use super::super::fixture::{lead, settings, start};
     use super::*;
+    use crate::controller::fixture::{lead, settings, start};
 
     fn at(seconds: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()

@@ -98,8 +98,8 @@ fn trouble<K: DeserializeOwned>(stored: Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{lead, settings, start};
     use super::*;
+    use crate::controller::fixture::{lead, settings, start};
     use knack_api::{Skill, SkillRuntime};
 
     #[test]

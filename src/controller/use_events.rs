@@ -101,7 +101,7 @@ mod tests {
             (Event::Apply(skill("3", "a", &used(0, 1))), false),
             (Event::Apply(skill("4", "a", &used(5, 1))), true),
             (Event::Apply(skill("5", "a", &used(10, 1))), true),
-            // The same again, as after a write that changed nothing but the bookkeeping: as without this.
+            // The uses again as they were, as after a write that changed nothing but the bookkeeping: as without this.
             (Event::Apply(skill("6", "a", &used(10, 1))), false),
             (Event::Apply(skill("7", "a", &used(15, 2))), false),
             (Event::Apply(skill("8", "b", &used(20, 2))), false),

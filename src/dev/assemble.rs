@@ -223,10 +223,10 @@ fn after_a_restart(
 mod tests {
     use std::sync::Arc;
 
-    use super::super::find_sources::{discover, discover_text};
-    use super::super::search_settings::Search;
-    use super::super::start_settings::StartSettings;
     use super::*;
+    use crate::dev::find_sources::{discover, discover_text};
+    use crate::dev::search_settings::Search;
+    use crate::dev::start_settings::StartSettings;
 
     const GOOD: &str = "---\\nname: word\\ndescription: d\\n---\\nx\\n";
     const BROKEN: &str = "---\\nbroken";

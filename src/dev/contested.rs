@@ -39,10 +39,10 @@ mod tests {
     use knack_skill::catalog::Node;
     use knack_skill::config::{ConfigEntry, ConfigSource, ConfiguredSkill, SkillConfig};
 
-    use super::super::assemble::assemble;
-    use super::super::find_sources::{DiscoveredSources, discover};
-    use super::super::search_settings::{Search, SkillFlag};
     use super::*;
+    use crate::dev::assemble::assemble;
+    use crate::dev::find_sources::{DiscoveredSources, discover};
+    use crate::dev::search_settings::{Search, SkillFlag};
 
     fn found(files: &[(&str, &str)], words: &[&str], has_uploads: bool) -> (tempfile::TempDir, DiscoveredSources) {
         let folder = tempfile::tempdir().unwrap();

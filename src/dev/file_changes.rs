@@ -175,8 +175,8 @@ impl Files for WatchedFiles {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Search, discover};
     use super::*;
+    use crate::dev::{Search, discover};
 
     /// A search of one folder, and the changes since.
     fn watched(folder: &Path) -> (Search, Arc<FileChanges>) {

@@ -30,9 +30,9 @@ mod tests {
     use knack_gateway::catalog::LastGood;
     use knack_skill::catalog::Node;
 
-    use super::super::assemble::assemble;
-    use super::super::find_sources::discover;
-    use super::super::search_settings::Search;
+    use crate::dev::assemble::assemble;
+    use crate::dev::find_sources::discover;
+    use crate::dev::search_settings::Search;
 
     const SKILL: &str = "apiVersion: knack.dev/v1alpha1\nkind: Skill\nmetadata: {name: word}\nspec:\n  \
                          source: {inline: {files: {SKILL.md: \"---\\nname: word\\ndescription: d\\n---\\nx\\n\"}}}\n";

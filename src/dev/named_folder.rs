@@ -30,8 +30,8 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use super::super::{Search, discover};
     use super::*;
+    use crate::dev::{Search, discover};
 
     fn folder_of(skills: usize, folder: &Path) {
         for number in 0..skills {

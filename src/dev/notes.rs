@@ -185,10 +185,10 @@ mod tests {
     use knack_gateway::catalog::LastGood;
     use knack_skill::catalog::Node;
 
-    use super::super::assemble::assemble;
-    use super::super::find_sources::{discover, discover_text};
-    use super::super::search_settings::Search;
     use super::*;
+    use crate::dev::assemble::assemble;
+    use crate::dev::find_sources::{discover, discover_text};
+    use crate::dev::search_settings::Search;
 
     #[test]
     fn activation_limits_and_pins_without_a_skill_are_reported() {

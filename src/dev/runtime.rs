@@ -44,7 +44,7 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
     });
     let config = selector.skills.iter().filter_map(|pin| pin.config_values(&namespace));
     let config = ConfigValues::Here(config.collect());
-    let (timeout, max_timeout) = spec.sandbox.time_limits();
+    let time_limits = spec.sandbox.time_limits();
     RuntimeSettings {
         pins: pins.collect(),
         config,
@@ -58,8 +58,8 @@ fn from_manifest(manifest: &SkillRuntimeManifest) -> RuntimeSettings {
             knack_api::runtime_sandbox::ModelCode::Deny => ModelCode::Deny,
         },
         max_risk: spec.max_risk(),
-        timeout: Duration::from_secs(timeout),
-        max_timeout: Duration::from_secs(max_timeout),
+        timeout: Duration::from_secs(time_limits.default_seconds),
+        max_timeout: Duration::from_secs(time_limits.max_seconds),
         memory_bytes: spec.sandbox.resources.as_ref().and_then(Resources::memory_bytes),
         max_memory_bytes: Some(spec.sandbox.max_memory_bytes()),
         max_tool_rounds: injection.max_tool_rounds.unwrap_or(base.max_tool_rounds),
@@ -248,10 +248,10 @@ mod tests {
     use knack_skill::catalog::Node;
     use knack_skill::risk::Risk;
 
-    use super::super::assemble::assemble;
-    use super::super::find_sources::discover;
-    use super::super::search_settings::Search;
     use super::*;
+    use crate::dev::assemble::assemble;
+    use crate::dev::find_sources::discover;
+    use crate::dev::search_settings::Search;
 
     fn manifest(name: &str, spec: &str) -> String {
         format!("apiVersion: knack.dev/v1alpha1\nkind: SkillRuntime\nmetadata: {{name: {name}}}\nspec: {spec}\n")

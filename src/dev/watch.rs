@@ -130,8 +130,8 @@ fn with_report(current: &Snapshot, report: SourceReport) -> Snapshot {
 
 #[cfg(test)]
 mod tests {
-    use super::super::find_sources::{DiscoveredSources, discover_text};
     use super::*;
+    use crate::dev::find_sources::{DiscoveredSources, discover_text};
 
     #[tokio::test]
     async fn a_panic_while_reading_keeps_what_is_served_with_its_limits() {

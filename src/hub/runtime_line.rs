@@ -14,7 +14,7 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
     let spec = &runtime.spec;
     let namespace = runtime.namespace().unwrap_or_default();
     let injection = &spec.gateway.injection;
-    let (timeout_seconds, max_timeout_seconds) = spec.sandbox.time_limits();
+    let time_limits = spec.sandbox.time_limits();
     let pins = spec.skill_selector.iter().flat_map(|selector| &selector.skills);
     RuntimeLine {
         uid: runtime.uid().unwrap_or_default(),
@@ -24,8 +24,8 @@ pub fn runtime_line(runtime: &SkillRuntime, languages: &[Language]) -> RuntimeLi
         model_code: spec.sandbox.model_code == ModelCode::Allow,
         max_risk: Some(risk_to_name(spec.max_risk())),
         node: languages.contains(&Language::Node),
-        timeout_seconds,
-        max_timeout_seconds,
+        timeout_seconds: time_limits.default_seconds,
+        max_timeout_seconds: time_limits.max_seconds,
         // The pod's cgroup bounds memory; an address space limit of the same size would only break programs that map
         // much.
         memory_bytes: None,

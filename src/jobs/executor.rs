@@ -26,7 +26,7 @@ use crate::lease::ReadRequest;
 /// How long a run waits for an owner that is taking over: reading the journals of a full runtime takes seconds. The head of its
 /// answer does not wait for it.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(20);
-/// The same for look-ups, whose callers ask again: most takeovers, those with few journals, are over by then.
+/// How long a look-up waits for it, whose caller asks again: most takeovers, those with few journals, are over by then.
 const LOOKUP_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Runs executions as Jobs of one SkillRuntime; see the module.

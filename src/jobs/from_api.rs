@@ -62,7 +62,7 @@ impl ResolvedRuntime {
         let sandbox = &spec.sandbox;
         let namespace = runtime.metadata.namespace.clone().unwrap_or_default();
         let seconds = |value: Option<u64>, default| Duration::from_secs(value.unwrap_or(default));
-        let (timeout, max_timeout) = sandbox.time_limits();
+        let time_limits = sandbox.time_limits();
         let max_runs = spec.concurrency.max_runs.unwrap_or(defaults::MAX_RUNS);
         Self {
             name: runtime.metadata.name.clone().unwrap_or_default(),
@@ -75,8 +75,8 @@ impl ResolvedRuntime {
             runner: defaults.runner.clone(),
             languages: languages(sandbox, &defaults.languages),
             resources: PodResources::of(sandbox.resources.as_ref()),
-            timeout: Duration::from_secs(timeout),
-            max_timeout: Duration::from_secs(max_timeout),
+            timeout: Duration::from_secs(time_limits.default_seconds),
+            max_timeout: Duration::from_secs(time_limits.max_seconds),
             ttl: seconds(sandbox.ttl_seconds_after_finished, defaults::TTL_SECONDS_AFTER_FINISHED),
             admission: seconds(spec.gateway.injection.deadline_seconds, 0).max(RecordSettings::ADMISSION),
             uids: uids(sandbox),

@@ -378,8 +378,8 @@ fn lock_file(path: &Path) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::work_folder::WorkFolder;
     use super::*;
+    use crate::packages::work_folder::WorkFolder;
 
     #[test]
     fn what_is_in_use_is_not_pruned() {

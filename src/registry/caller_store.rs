@@ -92,7 +92,7 @@ impl CallerStore {
         self.taken_of_listed(owner, &entry, number).await
     }
 
-    /// The same of an entry that the caller was shown in a list, for what a list may show of them.
+    /// The files of a version of an entry that the caller was shown in a list, for what a list may show of them, and the memory that they take.
     pub(super) async fn taken_of_listed(
         &self,
         owner: &Owner,

@@ -176,8 +176,8 @@ fn no_memory(_: OverBudget) -> StoreError {
 mod tests {
     use knack_skill::model::SkillFile;
 
-    use super::super::objects::tests::uploaded;
     use super::*;
+    use crate::registry::objects::tests::uploaded;
 
     #[test]
     fn the_config_maps_of_a_version_have_the_names_of_its_entry_and_no_label_of_the_controller() {

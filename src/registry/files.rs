@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use jiff::SignedDuration;
 use knack_gateway::files::user_files::{
-    Bounds, FileOwner, FilesRefusal, LocalFiles, Op, Reply, StoreUsage, answered, read_asked,
+    AskedCall, Bounds, FileOwner, FilesRefusal, LocalFiles, Op, Reply, StoreUsage, answered, read_asked,
 };
 use knack_memory::{MemoryBudget, MemoryShare};
 use knack_registry::no_link;
@@ -97,7 +97,7 @@ impl ClusterFiles {
         body: &Bytes,
         metrics: &Metrics,
     ) -> (StatusCode, Bytes) {
-        let Some((client, op, content)) = read_asked(body) else {
+        let Some(AskedCall { client, op, content }) = read_asked(body) else {
             return (StatusCode::BAD_REQUEST, "unknown file operation".into());
         };
         let Some(permit) = self.calls.take(caller, &hex(&client)) else {

@@ -92,7 +92,7 @@ impl SkillIndex {
         self.gone.retain(|_, at| now.duration_since(*at) < GONE_FOR);
     }
 
-    /// As above, for an object that this version cannot decode: its last known state stays until it is gone.
+    /// Applies an event of an object that this version cannot decode: its last known state stays until it is gone.
     pub(super) fn apply_undecoded(&mut self, scope: Option<&str>, event: &Undecoded) {
         let (Undecoded::Listed(meta) | Undecoded::Deleted(meta)) = event else {
             return;
@@ -250,8 +250,8 @@ fn position_of_id(id: &str) -> Option<ListPosition> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::objects::tests::{object, uploaded};
     use super::*;
+    use crate::registry::objects::tests::{object, uploaded};
 
     fn skill(name: &str, version: u64) -> Skill {
         let mut skill = object(&uploaded(name, &[1], Some(1)));

@@ -51,8 +51,8 @@ pub fn kept_versions(skill: &Skill) -> Vec<KeptVersion> {
 mod tests {
     use knack_registry::Mode;
 
-    use super::super::objects::tests::{object, uploaded};
     use super::*;
+    use crate::registry::objects::tests::{object, uploaded};
 
     #[test]
     fn an_uploaded_skill_has_its_versions_and_no_other_skill_has_any() {

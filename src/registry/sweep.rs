@@ -236,9 +236,9 @@ mod tests {
     use knack_api::Skill;
     use kube::runtime::watcher::Event;
 
-    use super::super::objects::tests::{object, uploaded};
-    use super::super::objects::{version_name, version_object};
     use super::*;
+    use crate::registry::objects::tests::{object, uploaded};
+    use crate::registry::objects::{version_name, version_object};
 
     const NOW: i64 = 2 * LEFT_AFTER_MICROS;
 

@@ -21,7 +21,7 @@ pub fn over_ceiling(runtime: &RuntimeSandbox, asked: &SkillSandbox) -> Option<Re
 }
 
 fn timeout(runtime: &RuntimeSandbox, asked: &SkillSandbox) -> Option<Rejection> {
-    let (_, ceiling) = runtime.time_limits();
+    let ceiling = runtime.time_limits().max_seconds;
     let seconds = asked.timeout_seconds.filter(|seconds| *seconds > ceiling)?;
     Some(Rejection {
         reason: RejectionReason::TimeoutOverCeiling,

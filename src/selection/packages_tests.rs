@@ -92,7 +92,7 @@ fn packages_of_node_are_served_with_their_environment_and_no_rule_speaks_of_them
     }
 }
 
-/// The same for Python and for Node: what a builder could not add is not there, whoever names the image, and an image
+/// For Python as for Node: what a builder could not add is not there, whoever names the image, and an image
 /// that a runtime names is that of all its skills. An image that a skill names and nobody has checked is taken to have
 /// what the skill declares.
 #[test]

@@ -320,7 +320,7 @@ def tests(report):
 
 
 def on_another(report, server):
-    """The same rows at an API server that knows nothing of us yet."""
+    """The rows at an API server that knows nothing of us yet."""
     version = server.get("/version")["gitVersion"]
     define(server)
     rows(report, server, version, newest=False)

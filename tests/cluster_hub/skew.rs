@@ -28,7 +28,7 @@ async fn all_run(gateways: &[(&str, u16)], printed: &str) {
     }
 }
 
-/// The same after an edit of the skill.
+/// Runs the skill through every gateway after an edit of it.
 async fn edited_and_run(installation: &Installation, gateways: &[(&str, u16)], text: &str) {
     let code = format!("print('{text}')");
     installation.skill(&installation.tenants[0], "steady", &code).await;

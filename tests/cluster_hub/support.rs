@@ -65,7 +65,7 @@ impl Process {
         Self::start_as(cluster.kubeconfig(), folder, name, words)
     }
 
-    /// The same with another way to the API server.
+    /// A process with another way to the API server.
     fn start_as(kubeconfig: &Path, folder: &Path, name: &str, words: &[String]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_knack"));
         command.args(words).env("KUBECONFIG", kubeconfig);

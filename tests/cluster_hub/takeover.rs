@@ -56,7 +56,7 @@ async fn answer(
     panic!("the answer ends without a result");
 }
 
-/// The same, of a hub that may not own the runtime yet.
+/// The answer of a hub that may not own the runtime yet.
 async fn answered(
     installation: &Installation,
     client: &HubClient,

@@ -18,7 +18,7 @@ use super::support::{Installation, SOON, patiently};
 /// How often the API server is asked for what it tells nobody.
 const POLL: Duration = Duration::from_millis(200);
 
-/// The same token with other claims: its signature no longer fits.
+/// A token with other claims: its signature no longer fits.
 fn forged(token: &str, change: impl Fn(&mut Value)) -> String {
     let parts: Vec<&str> = token.split('.').collect();
     let mut claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(parts[1]).unwrap()).unwrap();

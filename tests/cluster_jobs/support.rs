@@ -57,7 +57,7 @@ impl Fixture {
         self.replica_with(name, |_| {}).await
     }
 
-    /// The same with changed settings.
+    /// A replica of the hub with changed settings.
     pub(crate) async fn replica_with(&self, name: &str, change: impl FnOnce(&mut JobSettings)) -> Arc<JobExecutor> {
         let clients = JobClients::new(self.cluster.config().await).unwrap();
         let mut settings = JobSettings::new(name, format!("https://{name}:8443"), SECRET);

@@ -29,7 +29,7 @@ fn kubectl(cluster: &Cluster, words: &[&str], input: &str) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The same; panics with its errors, returns standard output and its warnings.
+/// Runs kubectl, which must succeed; returns its standard output and its warnings.
 fn succeeds(cluster: &Cluster, words: &[&str], input: &str) -> (String, String) {
     let output = kubectl(cluster, words, input);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -221,7 +221,7 @@ async fn versions(client: &Client, namespace: &str) -> BTreeMap<String, String> 
     all
 }
 
-/// The same once it has not changed for a while, in which the controller always answered: one that gets no processor writes nothing
+/// The versions of all objects, once they have not changed for a while, in which the controller always answered: one that gets no processor writes nothing
 /// either, and has its writes still to come.
 async fn at_rest(client: &Client, namespace: &str, controller: &Controller) -> BTreeMap<String, String> {
     let started = std::time::Instant::now();

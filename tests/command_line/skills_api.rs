@@ -55,7 +55,7 @@ impl Served {
         Self::with(script, files, &[], &[]).await
     }
 
-    /// The same with more arguments and variables.
+    /// Starts the program with more arguments and variables.
     async fn with(script: &str, files: &[(&str, &str)], more: &[&str], variables: &[(&str, &str)]) -> Self {
         let registry = tempfile::tempdir().unwrap();
         let program = Self::program(script, files, &registry, (more, variables)).await;

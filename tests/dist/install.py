@@ -131,7 +131,7 @@ def node_runs():
 
 
 def tags_are_refused():
-    """The same image by the tag that the registry has: the runtime says what is wrong, and the words name the image."""
+    """An image by the tag that the registry has: the runtime says what is wrong, and the words name the image."""
     image = MIRROR + "/sandbox-python:" + os.path.basename(files.chart()).removeprefix("knack-").removesuffix(".tgz")
     apply(RUNTIME % (SANDBOXES, image))
 

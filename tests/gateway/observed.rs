@@ -26,7 +26,7 @@ impl Observed {
         Self::giving(Semaphore::MAX_PERMITS).await
     }
 
-    /// The same, and no result is given before it is let go: who asked for a run waits for it as long as the test needs, however slow
+    /// Around the real sandbox, and no result is given before it is let go: who asked for a run waits for it as long as the test needs, however slow
     /// the machine is.
     pub(crate) async fn holding() -> Arc<Self> {
         Self::giving(0).await
@@ -70,7 +70,7 @@ impl Observed {
         record.ok().map(|record| record.status)
     }
 
-    /// The same once the run has ended.
+    /// What the record says once the run has ended.
     pub(crate) async fn ended(&self, request: &ExecutionRequest) -> Option<ExecutionStatus> {
         loop {
             match self.status(request).await {

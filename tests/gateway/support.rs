@@ -372,7 +372,7 @@ impl Running {
         self.told_times(text, 1).await
     }
 
-    /// The same for a text that comes this many times.
+    /// Waits until the console has this text this many times.
     pub(crate) async fn told_times(&self, text: &str, times: usize) -> String {
         for _ in 0..6_000 {
             if self.lines.text().matches(text).count() >= times {

@@ -76,7 +76,7 @@ impl Talk {
         talk
     }
 
-    /// The same, of a client without tools.
+    /// A conversation that begins with this text, of a client without tools.
     pub(crate) fn plain(row: (Format, bool), text: &str) -> Self {
         Self {
             tools: false,
@@ -169,7 +169,7 @@ impl Talk {
         self.take(&answer)
     }
 
-    /// The same for scripts that repeat what the model was told.
+    /// Sends the conversation, keeps the answer and tells it, of scripts that repeat what the model was told.
     pub(crate) async fn hear(&mut self, knack: &Running) -> Said {
         let answer = self.send(knack).await;
         self.take(&answer)

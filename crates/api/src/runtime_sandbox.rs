@@ -109,6 +109,15 @@ pub struct NamedImage {
     pub image: String,
 }
 
+/// The time limits of a runtime's runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimits {
+    /// The limit of a run whose skill asks for none.
+    pub default_seconds: u64,
+    /// The highest limit that a skill may ask for.
+    pub max_seconds: u64,
+}
+
 impl RuntimeSandbox {
     /// The image of a name.
     pub fn named(&self, name: &str) -> Option<&str> {
@@ -125,12 +134,15 @@ impl RuntimeSandbox {
         }
     }
 
-    /// The time limit of a run whose skill asks for none, and the highest one that a skill may ask for, seconds.
-    pub fn time_limits(&self) -> (u64, u64) {
+    /// The time limits of runs.
+    pub fn time_limits(&self) -> TimeLimits {
         let ceiling = self.max_timeout_seconds.unwrap_or(defaults::MAX_TIMEOUT_SECONDS);
         let limit = self.timeout_seconds.unwrap_or(defaults::TIMEOUT_SECONDS.min(ceiling));
         // The schema refuses a default above the ceiling; a manifest on a laptop is not judged by it.
-        (limit, ceiling.max(limit))
+        TimeLimits {
+            default_seconds: limit,
+            max_seconds: ceiling.max(limit),
+        }
     }
 
     /// The highest memory limit that a skill may ask for, bytes.

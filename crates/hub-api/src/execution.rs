@@ -317,7 +317,7 @@ mod tests {
     fn frames_of_a_newer_hub_are_ignored_and_problems_are_flat() {
         let frame: ExecutionFrame = serde_json::from_str(r#"{"type":"heat","celsius":3}"#).unwrap();
         assert_eq!(frame, ExecutionFrame::Unknown);
-        let refusal = HubRefusal::new(super::super::RefusalCode::Gone, "old");
+        let refusal = HubRefusal::new(crate::RefusalCode::Gone, "old");
         assert_eq!(
             serde_json::to_string(&ExecutionFrame::Error(refusal)).unwrap(),
             r#"{"type":"error","code":"gone","message":"old"}"#

@@ -295,8 +295,8 @@ fn usage(reply: &Reply, received: &Received, pieces: &[Piece]) -> Usage {
 mod tests {
     use serde_json::json;
 
-    use super::super::script::Script;
     use super::*;
+    use crate::script::Script;
 
     const STAMP: Stamp = Stamp {
         seed: 7,

@@ -82,7 +82,7 @@ fn meaning<T>(path: impl Into<String>, message: impl Into<String>) -> Result<T, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::script::Script;
+    use crate::script::Script;
 
     #[test]
     fn contradictions_are_reported_with_their_place() {

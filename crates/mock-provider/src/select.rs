@@ -179,8 +179,8 @@ fn shown(text: &str) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::script::FormatName;
     use super::*;
+    use crate::script::FormatName;
 
     fn received(body: &Value) -> Received {
         Received::read(

@@ -32,7 +32,7 @@ pub(crate) struct PythonLock {
 /// The interpreters that a lock is for.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
-    /// `requires-python`: operator and version.
+    /// `requires-python`: the clauses, each an operator and a version.
     pub(crate) requires_python: Vec<VersionClause>,
     /// `environments`: at least one holds. Empty: for all.
     pub(crate) environments: Vec<Marker>,

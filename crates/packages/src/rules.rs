@@ -107,7 +107,7 @@ impl Rules {
         })
     }
 
-    /// The same rules, under which versions are chosen among the files of an index until the end of a day (`2026-07-01`); `None`:
+    /// These rules, under which versions are chosen among the files of an index until the end of a day (`2026-07-01`); `None`:
     /// among all. The error names the field.
     pub fn excluding_newer(mut self, day: Option<&str>) -> Result<Self, String> {
         let day = day.map(read_day).transpose();
@@ -121,7 +121,7 @@ impl Rules {
         self.exclude_newer.as_ref().map(|day| format!("{day}T23:59:59Z"))
     }
 
-    /// The same rules, under which skills may have these packages.
+    /// These rules, under which skills may have these packages.
     #[must_use]
     pub fn allowing(mut self, allowed: Allowed) -> Self {
         self.allowed = allowed;
@@ -146,7 +146,7 @@ impl Rules {
         })
     }
 
-    /// The same rules, which give the standard environment to skills that declare nothing, or do not.
+    /// These rules, which give the standard environment to skills that declare nothing, or do not.
     #[must_use]
     pub fn with_standard(mut self, standard: bool) -> Self {
         self.standard = standard;

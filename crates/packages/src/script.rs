@@ -14,7 +14,7 @@ const MAX_BLOCK_BYTES: usize = 64 << 10;
 pub struct Metadata {
     /// `dependencies`, with nothing left out.
     pub dependencies: Vec<Requirement>,
-    /// `requires-python`: operator and version.
+    /// `requires-python`: the clauses, each an operator and a version.
     pub requires_python: Vec<VersionClause>,
 }
 

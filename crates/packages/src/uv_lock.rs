@@ -43,7 +43,7 @@ const MAX_STEPS: usize = 20_000;
 #[derive(Debug)]
 pub(crate) struct ScriptLocks {
     pub(crate) lock: Lock,
-    /// `requires-python`, by file: operator and version.
+    /// `requires-python`, by file: the clauses, each an operator and a version.
     pub(crate) requires_python: Vec<RequiredPython>,
 }
 

@@ -38,8 +38,8 @@ use dry_run::InstallBody;
 use install::Installation;
 use rows::refused;
 
-/// The message for unknown ids.
-const NOT_HERE: &str = "Supported: GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, GET and \
+/// What the message for an unknown path or method says.
+const SUPPORTED_PATHS: &str = "Supported: GET /api/skills, POST /api/skills/install, GET, PUT and DELETE /api/skills/{id}, GET and \
     POST /api/skills/executions, GET /api/skills/executions/{id}, and GET and POST …/install of /api/skills/marketplace, \
     /api/skills/skillssh and /api/skills/index.";
 
@@ -100,7 +100,7 @@ impl OmniRoute {
 
 /// The refusal of a path or method that is not there.
 pub(crate) fn unknown() -> Refusal {
-    Refusal::new(RefusalKind::NotFound, "", NOT_HERE)
+    Refusal::new(RefusalKind::NotFound, "", SUPPORTED_PATHS)
 }
 
 /// Answers a call.

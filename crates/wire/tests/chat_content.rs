@@ -201,7 +201,7 @@ fn whole_round(id: &str, text: &str, more: &Value, calls: &[String], logprobs: &
     json(&body.to_string().replace("[]", "[ ]"))
 }
 
-/// The same as a stream, each member in a chunk of its own.
+/// What a round says beside its text, as a stream: each member in a chunk of its own.
 fn streamed_round(id: &str, text: &str, more: &Value, calls: &[String], logprobs: &Value) -> Answer {
     let mut chunks = vec![chunk(id, r#"{"role":"assistant","content":""}"#, "null")];
     let mut said: Value = serde_json::from_str(&chunk(id, &value!({ "content": text }).to_string(), "null")).unwrap();

@@ -49,7 +49,7 @@ fn streamed(id: &str, text: &str, calls: &[String], finish: &str) -> Answer {
     stream(&chunks)
 }
 
-/// The same round whole.
+/// A round, whole.
 fn whole(id: &str, text: &str, calls: &[String], finish: &str) -> Answer {
     json(&completion(id, &format!("\"{text}\""), calls, finish, 1))
 }

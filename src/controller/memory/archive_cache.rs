@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::super::settings::ARCHIVE_CACHE_BYTES;
+use crate::controller::settings::ARCHIVE_CACHE_BYTES;
 
 /// The archives that were fetched last, by the key of their source.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use knack_api::SkillRuntime;
 
-use super::super::conditions::Verdict;
-use super::super::settings::FENCE_CHECK_INTERVAL;
 use super::bounded_map::BoundedMap;
+use crate::controller::conditions::Verdict;
+use crate::controller::settings::FENCE_CHECK_INTERVAL;
 use crate::object_name::ObjectName;
 
 /// The results of the last checks, by the runtime's name.

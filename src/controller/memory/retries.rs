@@ -5,9 +5,9 @@ use std::time::Duration;
 use knack_vocabulary::ANNOTATION_REQUESTED_AT;
 use kube::core::ObjectMeta;
 
-use super::super::conditions::Verdict;
-use super::super::settings::{RETRY_FIRST, RETRY_MAX};
 use super::bounded_map::{BoundedMap, REMEMBERED_MAX};
+use crate::controller::conditions::Verdict;
+use crate::controller::settings::{RETRY_FIRST, RETRY_MAX};
 
 /// The failures of objects, by their uid.
 #[derive(Debug, Default)]

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use knack_api::SkillRuntime;
 use knack_packages::EnvironmentStatuses;
 
-use super::super::pending_changes::Changed;
-use super::super::reason::{VerdictParts, served_instead, verdict_word};
 use super::summary::{Revision, Summary};
+use crate::controller::pending_changes::Changed;
+use crate::controller::reason::{VerdictParts, served_instead, verdict_word};
 use crate::object_name::ObjectName;
 use crate::selection::{NamespaceLabels, RejectionReason, Selected, created, ids_of, is_shared};
 
@@ -30,7 +30,7 @@ const AGE_MAX: Duration = Duration::from_mins(10);
 
 /// The kept evaluations of all runtimes, by the runtime's name.
 #[derive(Debug, Default)]
-pub(in super::super) struct Evaluations(Mutex<HashMap<ObjectName, RuntimeEvaluation>>);
+pub(in crate::controller) struct Evaluations(Mutex<HashMap<ObjectName, RuntimeEvaluation>>);
 
 #[derive(Debug, Default)]
 struct RuntimeEvaluation {
@@ -61,6 +61,15 @@ pub(super) struct KeptEvaluation {
     evaluation: Evaluation,
 }
 
+/// An evaluation that can be used for the next one.
+pub(super) struct TakenEvaluation {
+    pub(super) evaluation: Evaluation,
+    /// The skills that changed since.
+    pub(super) changed: BTreeSet<ObjectName>,
+    /// When it was made of all skills.
+    pub(super) at: Instant,
+}
+
 /// All that decides about a skill besides the skill.
 #[derive(Debug, Clone)]
 pub(super) struct EvaluationInputs {
@@ -86,7 +95,7 @@ impl EvaluationInputs {
 
 impl Evaluations {
     /// Notes for a runtime what changed. To be called before its reconcile is requested.
-    pub(in super::super) fn note(&self, runtime: &ObjectName, changed: &Changed) {
+    pub(in crate::controller) fn note(&self, runtime: &ObjectName, changed: &Changed) {
         let mut evaluations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = evaluations.get_mut(runtime) else {
             return;
@@ -105,11 +114,7 @@ impl Evaluations {
 
     /// Takes the evaluation of a runtime, if it can be used for the next one, with the skills that changed since. From
     /// here on changes are noted for the evaluation that [`Self::keep`] brings. To be called before skills are read.
-    pub(super) fn take(
-        &self,
-        runtime: &ObjectName,
-        inputs: &EvaluationInputs,
-    ) -> Option<(Evaluation, BTreeSet<ObjectName>, Instant)> {
+    pub(super) fn take(&self, runtime: &ObjectName, inputs: &EvaluationInputs) -> Option<TakenEvaluation> {
         let mut evaluations = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !evaluations.contains_key(runtime) && evaluations.len() >= EVALUATIONS_MAX {
             return None;
@@ -118,7 +123,11 @@ impl Evaluations {
         let (pending, kept) = (std::mem::take(&mut entry.pending), entry.kept.take()?);
         match pending {
             ChangedSkills::Skills(names) if kept.inputs.is(inputs) && kept.at.elapsed() < AGE_MAX => {
-                Some((kept.evaluation, names, kept.at))
+                Some(TakenEvaluation {
+                    evaluation: kept.evaluation,
+                    changed: names,
+                    at: kept.at,
+                })
             }
             _ => None,
         }

@@ -9,9 +9,9 @@ use knack_api::{Skill, SkillRuntime};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::pending_changes::PendingChanges;
 use super::evaluation::{Evaluation, EvaluationInputs, Evaluations};
 use super::summary::Summary;
+use crate::controller::pending_changes::PendingChanges;
 use crate::object_name::ObjectName;
 use crate::selection::{Audience, NamespaceLabels, Scope, select};
 
@@ -153,7 +153,7 @@ fn another_content_affects_no_other_and_everything_else_evaluates_all() {
 /// The names that an evaluation may be used with; `None`: it is made anew.
 fn taken(evaluations: &Evaluations, inputs: &EvaluationInputs) -> Option<Vec<String>> {
     let taken = evaluations.take(&ObjectName::new("n0", "main"), inputs);
-    taken.map(|(_, names, _)| names.into_iter().map(|found| found.name).collect())
+    taken.map(|taken| taken.changed.into_iter().map(|found| found.name).collect())
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub(super) fn description<'a>(item: &Selected<'a>) -> Cow<'a, str> {
     let skill: &'a Skill = item.skill;
     let description = skill.status.as_ref().and_then(|status| status.description.as_deref());
     let text = description.or(skill.metadata.name.as_deref()).unwrap_or_default();
-    if text.ends_with(CUT_MARK) && text.chars().count() == super::super::settings::DESCRIPTION_MAX {
+    if text.ends_with(CUT_MARK) && text.chars().count() == crate::controller::settings::DESCRIPTION_MAX {
         return format!("{text}{CUT_MARK}").into();
     }
     text.into()

@@ -13,27 +13,27 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::super::cluster_state::{WatchedRuntime, decoded};
-use super::super::conditions::{Verdict, has_reason, transition};
-use super::super::context::Context;
-use super::super::error::ControllerError;
-use super::super::events;
-use super::super::reason::{VerdictParts, verdict_parts};
-use super::super::reconciled::{ReconcileOutcome, Reconciled};
-use super::super::refusal;
-use super::super::settings::FENCE_CHECK_INTERVAL;
-use super::super::skill::packages_status;
-use super::super::undecodable;
-use super::evaluation::{Evaluation, EvaluationInputs};
+use super::evaluation::{Evaluation, EvaluationInputs, TakenEvaluation};
 use super::guard;
 use super::status::{failing, own_members, own_part, serving, spec_problem, status};
 use super::summary::Summary;
+use crate::controller::cluster_state::{WatchedRuntime, decoded};
+use crate::controller::conditions::{Verdict, has_reason, transition};
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
+use crate::controller::events;
+use crate::controller::reason::{VerdictParts, verdict_parts};
+use crate::controller::reconciled::{ReconcileOutcome, Reconciled};
+use crate::controller::refusal;
+use crate::controller::settings::FENCE_CHECK_INTERVAL;
+use crate::controller::skill::packages_status;
+use crate::controller::undecodable;
 use crate::object_name::ObjectName;
 use crate::selection::{Audience, Scope, Selected, namespaces_reached, select};
 use crate::status_write::Target;
 
 /// Reconciles what a watch brought.
-pub(in super::super) async fn reconcile(
+pub(in crate::controller) async fn reconcile(
     watched: Arc<WatchedRuntime>,
     context: Arc<Context>,
 ) -> Result<Action, ControllerError> {
@@ -61,7 +61,11 @@ pub(in super::super) async fn reconcile(
 
 /// The next step after the API server failed.
 #[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
-pub(in super::super) fn failed(watched: Arc<WatchedRuntime>, error: &ControllerError, context: Arc<Context>) -> Action {
+pub(in crate::controller) fn failed(
+    watched: Arc<WatchedRuntime>,
+    error: &ControllerError,
+    context: Arc<Context>,
+) -> Action {
     let uid = watched.uid().unwrap_or_default();
     // The fence is checked meanwhile, too.
     let pause = context.memory.retries.retry_after(&uid).min(FENCE_CHECK_INTERVAL);
@@ -93,7 +97,7 @@ async fn report_failure(context: &Context, runtime: &SkillRuntime, error: &Contr
 }
 
 /// A runtime is gone: the skills that name it are reconciled, and so are the runtimes that shared a quota with it.
-pub(in super::super) async fn forget(context: &Context, namespace: &str, name: &str) {
+pub(in crate::controller) async fn forget(context: &Context, namespace: &str, name: &str) {
     context.memory.forget_namespace(namespace);
     context.evaluations.forget(&ObjectName::new(namespace, name));
     context.changes.skills_of(namespace);
@@ -209,7 +213,11 @@ fn find(context: &Context, runtime: &SkillRuntime, scope: &Scope<'_>, inputs: &E
     let is_wide = namespaces_reached(runtime, scope).is_none();
     let name = ObjectName::of(runtime);
     let kept = is_wide.then(|| context.evaluations.take(&name, inputs)).flatten();
-    if let Some((mut evaluation, changed, at)) = kept
+    if let Some(TakenEvaluation {
+        mut evaluation,
+        changed,
+        at,
+    }) = kept
         && let Some(outdated) = find_changed(context, runtime, scope, &mut evaluation, &changed)
     {
         return EvaluationOutcome {

@@ -11,10 +11,10 @@ use knack_skill::call::LITELLM_TIMEOUT_SECONDS;
 use knack_vocabulary::{ANNOTATION_REQUESTED_AT, CONDITION_READY, CONDITION_RECONCILING, CONDITION_STALLED};
 use kube::ResourceExt as _;
 
-use super::super::conditions::{Verdict, VerdictState, conditions};
-use super::super::reason::ConditionReason;
 use super::summary::Summary;
 use crate::condition_value::is_true;
+use crate::controller::conditions::{Verdict, VerdictState, conditions};
+use crate::controller::reason::ConditionReason;
 use crate::counted::counted;
 use crate::selection::{Scope, reaches, rules};
 use crate::shortened::cut;

@@ -12,9 +12,9 @@ use kube::{Api, ResourceExt as _};
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::super::cluster_state::WatchedRuntime;
-use super::super::context::Context;
 use crate::access_review::{AccessAction, review, service_account};
+use crate::controller::cluster_state::WatchedRuntime;
+use crate::controller::context::Context;
 use crate::selection::NamespaceLabels;
 
 /// Questions to the API server in one check: one for each ServiceAccount that no SkillRuntime names. The next check, in

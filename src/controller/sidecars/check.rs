@@ -9,12 +9,12 @@ use knack_vocabulary::{CONFIG_MAP_CA, CONFIG_MAP_SIDECAR, ENABLED, LABEL_INJECT}
 use kube::api::ListParams;
 use kube::{Api, Resource as _, ResourceExt as _};
 
-use super::super::context::Context;
-use super::super::error::ControllerError;
 use super::callers::{CallerRefusal, Callers, Judge};
 use super::count::{ALIVE, InjectionState, Tally, injection_state, is_reached, runtime_of};
 use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::workloads::{PodInBrief, stale_image, workload_of};
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
 
 /// Most pods and workloads that are remembered as reported, the worst before the others; beyond it no Event is written.
 const REPORTED_MAX: usize = 1_000;

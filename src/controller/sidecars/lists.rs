@@ -8,9 +8,9 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 use serde::de::DeserializeOwned;
 
-use super::super::context::Context;
-use super::super::error::ControllerError;
 use super::count::is_reached;
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
 
 /// Pods, or workloads, in one answer of the API server: they come whole, at about 10 KiB each, but a user can make them of 1.5 MiB, which
 /// are up to 8 MiB in JSON.

@@ -13,12 +13,12 @@ use kube::runtime::events::{Event, EventType};
 use serde_json::json;
 use tracing::warn;
 
-use super::super::context::Context;
-use super::super::error::ControllerError;
 use super::callers::Callers;
 use super::check::{ReportKey, ReportedPod, SidecarFindings, observe};
 use super::count::{InjectionState, Tally};
 use super::restart::Restarts;
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
 use crate::events::NOTE_MAX_CHARS;
 use crate::status_write::{Target, Writer};
 

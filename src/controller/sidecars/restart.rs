@@ -18,12 +18,12 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::super::context::Context;
-use super::super::error::ControllerError;
 use super::count::ALIVE;
 use super::lists::{PAGE, namespaces_enabled, next_page};
 use super::roll::{Decision, Workload, decide};
 use super::workloads::{PodInBrief, daemon_set, deployment, stale_image, stateful_set, workload_of};
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
 use crate::events::NOTE_MAX_CHARS;
 
 /// How long a controller leads before it restarts anything: what injects must be of this release too. A policy is in force about

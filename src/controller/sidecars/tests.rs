@@ -137,7 +137,7 @@ async fn first_check(pods: Vec<Value>, events: usize) -> LogBuffer {
     first_check_of(pods, events, |_| {}).await
 }
 
-/// The same, with another SkillRuntime.
+/// What a controller writes at its first check of another SkillRuntime.
 async fn first_check_of(pods: Vec<Value>, events: usize, change: fn(&mut Value)) -> LogBuffer {
     looks(pods, change, |now| {
         now.condition.is_some() && now.events.len() >= events

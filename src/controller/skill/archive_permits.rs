@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::super::settings::SKILL_CONCURRENCY;
+use crate::controller::settings::SKILL_CONCURRENCY;
 
 /// Archives that are read at once: half of the reconciles, so that the other Skills have the other half.
 const PERMITS: usize = SKILL_CONCURRENCY as usize / 2;
@@ -21,7 +21,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// The permits that are taken.
 #[derive(Debug, Clone, Default)]
-pub(in super::super) struct ArchivePermits(Arc<Mutex<PermitCounts>>);
+pub(in crate::controller) struct ArchivePermits(Arc<Mutex<PermitCounts>>);
 
 #[derive(Debug, Default)]
 struct PermitCounts {

@@ -5,16 +5,16 @@ use knack_api::skill_status::ConfigMapStatus;
 use knack_vocabulary::KIND_SKILL;
 use kube::ResourceExt as _;
 
-use super::super::cluster_state::{is_controlled_by, is_predecessor};
-use super::super::conditions::{Verdict, VerdictState};
-use super::super::context::Context;
-use super::super::desired::Desired;
-use super::super::error::ControllerError;
-use super::super::reason::ConditionReason;
-use super::super::refusal;
 use super::judge::ValidatedSkill;
 use super::outline::Outline;
 use crate::artifact::shard_digest;
+use crate::controller::cluster_state::{is_controlled_by, is_predecessor};
+use crate::controller::conditions::{Verdict, VerdictState};
+use crate::controller::context::Context;
+use crate::controller::desired::Desired;
+use crate::controller::error::ControllerError;
+use crate::controller::reason::ConditionReason;
+use crate::controller::refusal;
 
 /// Why an artifact is not delivered.
 pub(super) enum Undelivered {

@@ -8,10 +8,10 @@ use knack_skill::LoadInput;
 use knack_skill::model::{Skill as LoadedSkill, SkillRef};
 use knack_skill::problem::{Problem, Profile};
 
-use super::super::conditions::{Verdict, VerdictState};
-use super::super::reason::ConditionReason;
 use super::outline::Outline;
 use crate::artifact::{self, Artifact, INDEX_MAX_BYTES};
+use crate::controller::conditions::{Verdict, VerdictState};
+use crate::controller::reason::ConditionReason;
 use crate::counted::counted;
 use crate::selection::declared_packages;
 use crate::sources::Files;

@@ -7,7 +7,7 @@ use knack_api::{Skill, SkillOverrides, SkillStatus};
 use kube::Resource as _;
 use kube::core::ObjectMeta;
 
-use super::super::desired::owner;
+use crate::controller::desired::owner;
 use crate::status_write::Target;
 
 /// A Skill without its source: whose it is, what its author wants besides the content, and what its status said before this

@@ -9,15 +9,15 @@ use knack_api::{ActivationWord, Skill, SkillStatus};
 use kube::ResourceExt as _;
 use tracing::warn;
 
-use super::super::conditions::Verdict;
-use super::super::context::Context;
-use super::super::error::ControllerError;
-use super::super::events;
 use super::deliver::{Undelivered, deliver};
 use super::judge::{JUDGE, judge};
 use super::outline::Outline;
 use super::resolve::{ResolvedSource, Unresolved, kept_files, verdict as source_verdict};
 use super::status::{content, replaced};
+use crate::controller::conditions::Verdict;
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
+use crate::controller::events;
 use crate::registry::{KeptVersion, kept_versions};
 use crate::selection::{chosen_versions, in_artifact, wanted_version};
 

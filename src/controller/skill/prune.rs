@@ -9,9 +9,9 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt as _};
 use tracing::debug;
 
-use super::super::context::Context;
-use super::super::error::ControllerError;
 use super::outline::Outline;
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
 
 /// One ConfigMap of some revision.
 #[derive(Debug, Clone)]

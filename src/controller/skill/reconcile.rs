@@ -13,16 +13,6 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use serde_json::json;
 use tracing::{debug, info, warn};
 
-use super::super::cluster_state::WatchedSkill;
-use super::super::conditions::{Verdict, VerdictState, has_reason, transition};
-use super::super::context::Context;
-use super::super::error::ControllerError;
-use super::super::events;
-use super::super::reason::ConditionReason;
-use super::super::reconciled::{ReconcileOutcome, Reconciled};
-use super::super::refusal;
-use super::super::settings::{RESYNC, RETRY_MAX};
-use super::super::undecodable;
 use super::deliver::{Undelivered, deliver, is_delivered};
 use super::judge::{JUDGE, ValidatedSkill, judge};
 use super::outline::Outline;
@@ -32,10 +22,20 @@ use super::resolve::{ResolvedSource, Unresolved, is_as_read, resolve, verdict as
 use super::status::{self, content, delivered, requested_at, status, unreported, with_last_good};
 use super::verdicts::verdicts;
 use crate::condition_value::is_true;
+use crate::controller::cluster_state::WatchedSkill;
+use crate::controller::conditions::{Verdict, VerdictState, has_reason, transition};
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
+use crate::controller::events;
+use crate::controller::reason::ConditionReason;
+use crate::controller::reconciled::{ReconcileOutcome, Reconciled};
+use crate::controller::refusal;
+use crate::controller::settings::{RESYNC, RETRY_MAX};
+use crate::controller::undecodable;
 use crate::selection::candidates;
 
 /// Reconciles what a watch brought.
-pub(in super::super) async fn reconcile(
+pub(in crate::controller) async fn reconcile(
     watched: Arc<WatchedSkill>,
     context: Arc<Context>,
 ) -> Result<Action, ControllerError> {
@@ -68,7 +68,11 @@ pub(in super::super) async fn reconcile(
 
 /// The next step after the API server failed.
 #[expect(clippy::needless_pass_by_value, reason = "the signature kube asks for")]
-pub(in super::super) fn failed(watched: Arc<WatchedSkill>, error: &ControllerError, context: Arc<Context>) -> Action {
+pub(in crate::controller) fn failed(
+    watched: Arc<WatchedSkill>,
+    error: &ControllerError,
+    context: Arc<Context>,
+) -> Action {
     let pause = context
         .memory
         .retries
@@ -401,8 +405,8 @@ mod tests {
     use http::Method;
     use serde_json::Value;
 
-    use super::super::super::fixture::{lead, settings, start};
     use super::*;
+    use crate::controller::fixture::{lead, settings, start};
 
     /// Whatever is wrong with it: the Skill says so, and what was in service is.
     #[tokio::test]

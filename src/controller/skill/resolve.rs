@@ -10,12 +10,12 @@ use knack_memory::MemoryShare;
 use kube::{Api, ResourceExt as _};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::super::conditions::{Verdict, VerdictState};
-use super::super::context::Context;
-use super::super::error::ControllerError;
-use super::super::memory::Versions;
-use super::super::reason::ConditionReason;
-use super::super::settings::{JUDGED_COPIES, JUDGED_PATIENCE};
+use crate::controller::conditions::{Verdict, VerdictState};
+use crate::controller::context::Context;
+use crate::controller::error::ControllerError;
+use crate::controller::memory::Versions;
+use crate::controller::reason::ConditionReason;
+use crate::controller::settings::{JUDGED_COPIES, JUDGED_PATIENCE};
 use crate::sources::{
     CONFIG_MAP_MAX_BYTES, Cause, Files, SourceError, UPLOAD_MAX_BYTES, UploadMaps, archive, below, config_map_files,
     inline_files, uploaded_files,

@@ -14,13 +14,13 @@ use knack_skill::tool_env::is_operational;
 use knack_vocabulary::ANNOTATION_REQUESTED_AT;
 use kube::core::ObjectMeta;
 
-use super::super::conditions::{Verdict, VerdictState, conditions};
-use super::super::reason::ConditionReason;
-use super::super::settings::DESCRIPTION_MAX;
 use super::deliver::Delivery;
 use super::judge::{JUDGE, ValidatedSkill};
 use super::outline::Outline;
 use super::verdicts::Verdicts;
+use crate::controller::conditions::{Verdict, VerdictState, conditions};
+use crate::controller::reason::ConditionReason;
+use crate::controller::settings::DESCRIPTION_MAX;
 use crate::counted::counted;
 use crate::shortened::cut;
 
@@ -208,7 +208,7 @@ pub(super) fn unreported(outline: &Outline, verdict: &Verdict, verdicts: &Verdic
 }
 
 /// The value of the annotation that requests a reconcile, cut to what status holds.
-pub(in super::super) fn requested_at(meta: &ObjectMeta) -> Option<String> {
+pub(in crate::controller) fn requested_at(meta: &ObjectMeta) -> Option<String> {
     let annotations = meta.annotations.as_ref()?;
     Some(cut(annotations.get(ANNOTATION_REQUESTED_AT)?, 256))
 }
@@ -220,8 +220,8 @@ mod tests {
     use knack_skill::model::SkillFile;
     use serde_json::{Value, json};
 
-    use super::super::judge::judge;
     use super::*;
+    use crate::controller::skill::judge::judge;
     use crate::sources::Files;
 
     /// A skill of these texts, as it is judged.

@@ -5,11 +5,11 @@ use knack_api::{Skill, SkillRuntime, SkillStatus};
 use knack_vocabulary::defaults::REVISION_HISTORY;
 use kube::ResourceExt as _;
 
-use super::super::cluster_state::decoded;
-use super::super::conditions::Acceptance;
-use super::super::context::Context;
-use super::super::reason::{ConditionReason, served_instead, verdict_word};
 use super::outline::Outline;
+use crate::controller::cluster_state::decoded;
+use crate::controller::conditions::Acceptance;
+use crate::controller::context::Context;
+use crate::controller::reason::{ConditionReason, served_instead, verdict_word};
 use crate::selection::{
     Audience, EarlierState, Revision, Scope, Selected, earlier_state, environment, newest_version, packages, reaches,
     retained, select, version_matches,
@@ -130,7 +130,7 @@ fn runtime_verdict(runtime: &SkillRuntime, item: &Selected<'_>, scope: &Scope<'_
 
 /// The state of the packages of the newest revision, and the packages of runs of the one in service. Of a revision that the pin
 /// does not take nothing is built, so the state is that of the one in service; it is where a pin chooses another version, too.
-pub(in super::super) fn packages_status(
+pub(in crate::controller) fn packages_status(
     runtime: &SkillRuntime,
     item: &Selected<'_>,
     scope: &Scope<'_>,

@@ -11,9 +11,9 @@ use kube::{Api, Client};
 use rustls::ServerConfig;
 use tracing::{info, warn};
 
-use super::super::settings::WebhookSettings;
 use crate::api_call::call;
 use crate::certificates::{ServedCertificate, certified_key};
+use crate::controller::settings::WebhookSettings;
 
 /// How often Secret and file are read. A new certificate serves an hour after its authority was published; only one that
 /// replaces a lost one is needed at once, and until then the API server does without the webhook.

@@ -20,10 +20,10 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::super::metrics::Metrics;
-use super::super::settings::WebhookSettings;
 use super::followed::Followed;
 use super::review::{ReviewOutcome, has_more_values, review};
+use crate::controller::metrics::Metrics;
+use crate::controller::settings::WebhookSettings;
 
 /// Bounds of the listener. Its clients are API servers, a connection or a few each, often behind one address; whoever else
 /// connects finds no room for more than a part.

@@ -175,7 +175,8 @@ pub(in crate::jobs) async fn read_present(
     }
 }
 
-/// The same as [`read`]; `opened` is called when the kubelet has answered: from then on the log is read to its end, also of a pod that is deleted.
+/// Reads a log as [`read`] does, and calls `opened` when the kubelet has answered: from then on the log is read to its end, also of a pod that
+/// is deleted.
 pub(in crate::jobs) async fn read_opened(
     api: &Api<Pod>,
     pod: &str,

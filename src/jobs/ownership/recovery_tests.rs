@@ -32,7 +32,7 @@ enum Log {
     Silent,
     /// A run of the owner before, with its result.
     Ended,
-    /// The same of a pod that has ended; the result is there when it is read again, and comes late.
+    /// A run of the owner before in a pod that has ended; the result is there when it is read again, and comes late.
     EndedAndLong,
     /// Nothing ran; the content comes late.
     Slow,

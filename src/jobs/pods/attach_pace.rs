@@ -14,7 +14,7 @@ const EARLY_MS: [u64; 8] = [150, 230, 310, 390, 480, 590, 730, 900];
 const LATE: Duration = Duration::from_secs(10);
 /// Between two tries at a container that is reported as running: it may take a moment until it can be attached to.
 const RUNNING_FIRST: Duration = Duration::from_millis(20);
-/// The same, later.
+/// Between two later tries at it.
 const RUNNING_LAST: Duration = Duration::from_millis(100);
 
 /// The tries at one pod.

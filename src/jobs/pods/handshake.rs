@@ -92,17 +92,19 @@ async fn bound(attached: &mut Attachment) -> Result<bool, ExecutionError> {
 
 /// Errors: this owner and the runner have no protocol in common.
 fn check_version(ready: &Ready) -> Result<(), ExecutionError> {
-    let (oldest, newest) = ready.protocols();
-    if common_protocol((PROTOCOL_MIN, PROTOCOL), (oldest, newest)).is_some() {
+    let spoken = ready.protocols();
+    if common_protocol(&(PROTOCOL_MIN..=PROTOCOL), &spoken).is_some() {
         return Ok(());
     }
     Err(failure(
         ClusterFailureKind::RunnerTooOld,
         "ProtocolMismatch",
         &format!(
-            "runner {} speaks protocol {oldest} to {newest}, this knack {PROTOCOL_MIN} to {PROTOCOL}; use a sandbox image of \
+            "runner {} speaks protocol {} to {}, this knack {PROTOCOL_MIN} to {PROTOCOL}; use a sandbox image of \
              this release",
-            ready.version
+            ready.version,
+            spoken.start(),
+            spoken.end()
         ),
         false,
     ))

@@ -237,11 +237,11 @@ impl Pool {
             return None;
         }
         let wanted = wanted(&state.slots, &resolved, Instant::now());
-        let lacking = state.slots.iter_mut().filter(|(kind, slot)| {
+        let without_pod = state.slots.iter_mut().filter(|(kind, slot)| {
             let count = wanted.get(*kind).copied().unwrap_or_default();
             slot.count(&key(&resolved, kind)) + slot.starting < count
         });
-        let (kind, slot) = lacking.max_by_key(|(_, slot)| slot.used)?;
+        let (kind, slot) = without_pod.max_by_key(|(_, slot)| slot.used)?;
         slot.starting += 1;
         Some(kind.clone())
     }

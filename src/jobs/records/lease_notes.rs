@@ -204,7 +204,7 @@ mod tests {
         // Lowered, and raised again, within one term.
         notes.lower(at(5));
         assert_eq!(taken_over(&mut notes, 60, 220), 215);
-        // The same where owners have seen the raise.
+        // Lowered and raised, and owners have seen the raise.
         notes.lower(at(30));
         assert_eq!(taken_over(&mut notes, 60, 230), 225);
         assert_eq!(taken_over(&mut notes, 3, 240), 237, "lowered while nobody owned it");

@@ -79,7 +79,7 @@ async fn start_with(catalog: &str, more: &[&str], variable: (&str, &str)) -> (Se
     (Served::with(SCRIPT, &[], &arguments, &[variable]).await, asked)
 }
 
-/// The same, with a key in a variable that is named.
+/// A program with a catalog, and its key in a variable that is named.
 async fn start(catalog: &str) -> (Served, Asked) {
     start_with(catalog, &["--catalog-key-env", KEY.0], KEY).await
 }

@@ -60,7 +60,7 @@ pub(super) async fn mcp(served: &Served, method: &str, params: Value, key: &str)
     mcp_at(served, "/mcp", (method, params), key).await
 }
 
-/// The same at an address with a query.
+/// The answer to a request of MCP at an address with a query.
 async fn mcp_at(served: &Served, path: &str, (method, params): (&str, Value), key: &str) -> Value {
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params});
     let request = served

@@ -9,7 +9,7 @@ use super::{Served, form};
 const SCRIPT: &str = "turns:\n  - rounds:\n      - reply: {text: hi}\n";
 /// The value of every flag here.
 const SECRET: &str = "granted-4711";
-/// The same as the tools print it: as it is, the history would replace it.
+/// The value as the tools print it: as it is, the history would replace it.
 const PRINTED: &str = "1174-detnarg";
 /// Callers with skills of their own.
 const KEYS: [&str; 2] = ["one", "two"];

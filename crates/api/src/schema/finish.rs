@@ -139,11 +139,11 @@ mod tests {
     #[test]
     fn every_rule_and_every_pattern_has_a_place() {
         for rule in RULES {
-            let mut schema = super::super::schema_of(rule.kind).unwrap().clone();
+            let mut schema = crate::schema::schema_of(rule.kind).unwrap().clone();
             assert!(locate(&mut schema, rule.at).is_some(), "{} {}", rule.kind, rule.at);
         }
         for Pattern { kind, at, .. } in PATTERNS {
-            let mut schema = super::super::schema_of(kind).unwrap().clone();
+            let mut schema = crate::schema::schema_of(kind).unwrap().clone();
             let node = locate(&mut schema, at);
             assert!(
                 node.is_some_and(|node| node["type"] == "string" && node.contains_key("maxLength")),

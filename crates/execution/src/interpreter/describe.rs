@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
-use super::super::Language;
+use crate::Language;
 
 /// Longest wait for the answer: a shim of a version manager takes up to a second on a cold disk; one that wants to
 /// install something first never answers.

@@ -7,12 +7,12 @@ use knack_runner::protocol::{Exit as WireExit, FromRunner, Program as WireProgra
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::super::conversation::{
+use super::sandbox::Sandbox;
+use crate::conversation::{
     CollectedFrames, DEADLINE_MARGIN, ExecutionRef, RunEnd, Transport, input_frames, processes_left, read_result,
     run_end, run_frame, timings,
 };
-use super::super::{ExecutionError, ExecutionRequest, Exit, Language, StartKind};
-use super::sandbox::Sandbox;
+use crate::{ExecutionError, ExecutionRequest, Exit, Language, StartKind};
 
 /// How long a cancelled runner may take to kill its run before it is killed itself.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);

@@ -9,17 +9,6 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::super::check::check;
-use super::super::conversation::{RunEnd, wire_program};
-use super::super::environments::{Environment, Environments};
-use super::super::interpreter;
-use super::super::queue::Queue;
-use super::super::records::{Claim, Outcome, Records, Run, Waiter};
-use super::super::run_limits::below_watch;
-use super::super::{
-    Capabilities, DisabledExecutor, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult,
-    Executor, Language, LockReport, Missing, Program, StartKind, now,
-};
 use super::conversation::{self, SharedRequest};
 use super::kind::SandboxKind;
 use super::pool::Pool;
@@ -27,6 +16,17 @@ use super::sandbox::{Blueprint, Sandbox};
 use super::settings::{KernelView, LocalSettings};
 use super::skills::SkillCache;
 use super::workshop::Workshop;
+use crate::check::check;
+use crate::conversation::{RunEnd, wire_program};
+use crate::environments::{Environment, Environments};
+use crate::interpreter;
+use crate::queue::Queue;
+use crate::records::{Claim, Outcome, Records, Run, Waiter};
+use crate::run_limits::below_watch;
+use crate::{
+    Capabilities, DisabledExecutor, ExecutionError, ExecutionId, ExecutionRecord, ExecutionRequest, ExecutionResult,
+    Executor, Language, LockReport, Missing, Program, StartKind, now,
+};
 
 /// Runs executions in sandboxes of this machine; see the module.
 #[derive(Debug)]

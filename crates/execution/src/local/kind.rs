@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use super::super::Language;
-use super::super::environments::Environment;
+use crate::Language;
+use crate::environments::Environment;
 
 /// The kind of a warm sandbox: an interpreter, or only the locks, for commands; and its packages.
 #[derive(Debug, Clone, Default)]

@@ -15,15 +15,15 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::super::conversation::{Transport, lock_report, locks_missing, millis, wire_language};
-use super::super::environments::Environment;
-use super::super::interpreter::{Interpreter, PROGRAM_DIRECTORIES, PathPermissions, base_permissions};
-use super::super::run_environment::base_environment;
-use super::super::run_limits::{address_space, address_space_for_sandbox};
-use super::super::{ExecutionError, Language, Limits, LockReport};
 use super::kind::SandboxKind;
 use super::settings::LocalSettings;
 use super::workshop::{RunDirectory, Workshop};
+use crate::conversation::{Transport, lock_report, locks_missing, millis, wire_language};
+use crate::environments::Environment;
+use crate::interpreter::{Interpreter, PROGRAM_DIRECTORIES, PathPermissions, base_permissions};
+use crate::run_environment::base_environment;
+use crate::run_limits::{address_space, address_space_for_sandbox};
+use crate::{ExecutionError, Language, Limits, LockReport};
 
 /// Longest start: 12 to 40 ms are usual, a machine that starts 300 at once needs seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -98,7 +98,7 @@ impl Blueprint {
             }
         });
         let environment = base_environment(&path.join(":"));
-        let own_uid = workshop.code_user() == super::super::interpreter::CodeUser::Stranger;
+        let own_uid = workshop.code_user() == crate::interpreter::CodeUser::Stranger;
         let limits = WireLimits {
             timeout_ms: Some(millis(settings.max_timeout)),
             file_bytes: Some(settings.max_work_bytes),

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use knack_vocabulary::defaults;
 
-use super::super::environments::Environments;
-use super::super::interpreter::{CodeUser, Search};
-use super::super::queue::QueueSettings;
-use super::super::records::RecordSettings;
-use super::super::{LockReport, Missing};
+use crate::environments::Environments;
+use crate::interpreter::{CodeUser, Search};
+use crate::queue::QueueSettings;
+use crate::records::RecordSettings;
+use crate::{LockReport, Missing};
 
 /// Settings of a [`super::LocalExecutor`].
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use knack_skill::model::Skill;
 
-use super::super::interpreter::CodeUser;
-use super::super::{ExecutionError, SkillMount};
 use super::remove::remove_tree;
 use super::workshop::Workshop;
+use crate::interpreter::CodeUser;
+use crate::{ExecutionError, SkillMount};
 
 /// Bytes of skill files kept: 64 times the largest skill (8 MiB).
 const MAX_CACHE_BYTES: u64 = 512 << 20;

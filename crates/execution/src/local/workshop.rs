@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use knack_runner::protocol::Identity;
 use rustix::fs::{FlockOperation, flock};
 
-use super::super::Missing;
-use super::super::interpreter::{CodeUser, unreachable_part};
 use super::identity::{BLOCKS, Identities};
 use super::remove::remove_tree;
 use super::sweep::sweep;
+use crate::Missing;
+use crate::interpreter::{CodeUser, unreachable_part};
 
 /// Others may pass through but not list.
 const DIRECTORY_MODE: u32 = 0o711;

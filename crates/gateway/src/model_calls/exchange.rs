@@ -526,7 +526,7 @@ impl Drop for Exchange {
             .gateway
             .metrics
             .turn_store_bytes
-            .set(i64::try_from(self.call.gateway.turn_store.usage().1).unwrap_or(i64::MAX));
+            .set(i64::try_from(self.call.gateway.turn_store.held_bytes()).unwrap_or(i64::MAX));
         let why = if is_cut {
             genai::Failure::Shutdown
         } else {

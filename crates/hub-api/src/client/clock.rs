@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     const DATE: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
-    /// The same, in milliseconds since the Unix epoch.
+    /// [`DATE`], in milliseconds since the Unix epoch.
     const TIME: u64 = 1_767_225_600_000;
 
     /// What the hub's clock has at [`TIME`] of this machine's, milliseconds after it, once an answer of `date` was noted that was

@@ -2,22 +2,22 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::completion::{Completion, Piece, Usage};
-use super::super::script::Delivery;
 use super::pieces_of;
+use crate::completion::{Completion, Piece, Usage};
+use crate::script::Delivery;
 
 /// A client's options of a stream.
 #[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct StreamOptions {
+pub(crate) struct StreamOptions {
     /// `stream_options.include_usage`.
-    pub(in super::super) usage: bool,
+    pub(crate) usage: bool,
     /// `stream_options.include_obfuscation`, true if absent.
-    pub(in super::super) obfuscation: bool,
+    pub(crate) obfuscation: bool,
 }
 
 impl StreamOptions {
     /// Reads the options of a request body.
-    pub(in super::super) fn of(body: &Value) -> Self {
+    pub(crate) fn of(body: &Value) -> Self {
         let options = &body["stream_options"];
         Self {
             usage: options["include_usage"].as_bool().unwrap_or(false),
@@ -27,7 +27,7 @@ impl StreamOptions {
 }
 
 /// The body of an answer that is not streamed.
-pub(in super::super) fn body(completion: &Completion) -> Value {
+pub(crate) fn body(completion: &Completion) -> Value {
     let mut message = Map::new();
     message.insert("role".into(), json!("assistant"));
     message.insert("content".into(), content(completion).map_or(Value::Null, Value::String));
@@ -54,7 +54,7 @@ pub(in super::super) fn body(completion: &Completion) -> Value {
 }
 
 /// The `data` of every event of a stream, `[DONE]` included.
-pub(in super::super) fn events(completion: &Completion, delivery: &Delivery, options: StreamOptions) -> Vec<String> {
+pub(crate) fn events(completion: &Completion, delivery: &Delivery, options: StreamOptions) -> Vec<String> {
     let mut chunks = Chunks {
         completion,
         delivery,

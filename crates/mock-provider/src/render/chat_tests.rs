@@ -1,5 +1,5 @@
-use super::super::super::script::ChatQuirks;
 use super::*;
+use crate::script::ChatQuirks;
 
 fn completion(pieces: Vec<Piece>) -> Completion {
     let stop = if pieces.iter().any(|piece| matches!(piece, Piece::Call { .. })) {

@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::completion::{Completion, Piece, Usage};
-use super::super::script::Delivery;
-use super::super::signature;
 use super::pieces_of;
+use crate::completion::{Completion, Piece, Usage};
+use crate::script::Delivery;
+use crate::signature;
 
 /// The body of an answer that is not streamed.
 ///
 /// Errors: a text, if the arguments of a call are not a JSON object, which this format cannot say.
-pub(in super::super) fn body(completion: &Completion) -> Result<Value, String> {
+pub(crate) fn body(completion: &Completion) -> Result<Value, String> {
     let parts = parts(completion, usize::MAX)?;
     Ok(response(completion, &parts, true))
 }
@@ -18,7 +18,7 @@ pub(in super::super) fn body(completion: &Completion) -> Result<Value, String> {
 /// The frames of a stream.
 ///
 /// Errors: as [`body`].
-pub(in super::super) fn frames(completion: &Completion, delivery: &Delivery) -> Result<Vec<Value>, String> {
+pub(crate) fn frames(completion: &Completion, delivery: &Delivery) -> Result<Vec<Value>, String> {
     let parts = parts(completion, delivery.piece_chars)?;
     let last = parts.len().saturating_sub(1);
     let frame = |(at, part): (usize, &[Value])| response(completion, part, at == last);

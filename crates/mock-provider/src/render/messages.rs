@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::super::completion::{Completion, Piece, Usage};
-use super::super::script::Delivery;
 use super::pieces_of;
+use crate::completion::{Completion, Piece, Usage};
+use crate::script::Delivery;
 
 /// One event: its type, which is also its `event:` line, and its JSON.
-pub(in super::super) type Event = (&'static str, Value);
+pub(crate) type Event = (&'static str, Value);
 
 /// The body of an answer that is not streamed.
 ///
 /// Errors: a text, if the arguments of a call are not a JSON object, which this format cannot say without a stream.
-pub(in super::super) fn body(completion: &Completion) -> Result<Value, String> {
+pub(crate) fn body(completion: &Completion) -> Result<Value, String> {
     let content = completion.pieces.iter().map(block).collect::<Result<Vec<_>, _>>()?;
     let mut body = json!({
         "id": completion.id, "type": "message", "role": "assistant", "model": completion.model, "content": content,
@@ -25,7 +25,7 @@ pub(in super::super) fn body(completion: &Completion) -> Result<Value, String> {
 }
 
 /// The events of a stream.
-pub(in super::super) fn events(completion: &Completion, delivery: &Delivery) -> Vec<Event> {
+pub(crate) fn events(completion: &Completion, delivery: &Delivery) -> Vec<Event> {
     let mut start_usage = usage(completion.usage);
     start_usage["output_tokens"] = json!(1);
     let mut events = vec![(
@@ -58,7 +58,7 @@ pub(in super::super) fn events(completion: &Completion, delivery: &Delivery) -> 
 }
 
 /// A ping event.
-pub(in super::super) fn ping() -> Event {
+pub(crate) fn ping() -> Event {
     ("ping", json!({"type": "ping"}))
 }
 

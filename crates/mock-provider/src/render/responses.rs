@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::super::completion::{Completion, Piece, Usage};
-use super::super::script::Delivery;
-use super::super::signature;
 use super::pieces_of;
+use crate::completion::{Completion, Piece, Usage};
+use crate::script::Delivery;
+use crate::signature;
 
 /// The members that a response echoes of its request, with the provider's defaults for those that the request leaves out.
 const ECHOES: [(&str, &str); 14] = [
@@ -26,7 +26,7 @@ const ECHOES: [(&str, &str); 14] = [
 ];
 
 /// The whole response.
-pub(in super::super) fn body(completion: &Completion, request: &Value) -> Value {
+pub(crate) fn body(completion: &Completion, request: &Value) -> Value {
     let status = match completion.stop.as_str() {
         "length" | "content_filter" => "incomplete",
         other => other,
@@ -35,7 +35,7 @@ pub(in super::super) fn body(completion: &Completion, request: &Value) -> Value 
 }
 
 /// The answer to a request in the background: the response is not there yet.
-pub(in super::super) fn queued(completion: &Completion, request: &Value) -> Value {
+pub(crate) fn queued(completion: &Completion, request: &Value) -> Value {
     snapshot(completion, request, "queued", &[])
 }
 
@@ -64,7 +64,7 @@ fn snapshot(completion: &Completion, request: &Value, status: &str, output: &[Va
 }
 
 /// The output items. The item behind reasoning carries its mark in the id, so that one without the other shows.
-pub(in super::super) fn output(completion: &Completion, request: &Value) -> Vec<Value> {
+pub(crate) fn output(completion: &Completion, request: &Value) -> Vec<Value> {
     let encrypted = request["include"]
         .as_array()
         .is_some_and(|list| list.iter().any(|one| one == "reasoning.encrypted_content"));
@@ -104,7 +104,7 @@ pub(in super::super) fn output(completion: &Completion, request: &Value) -> Vec<
 }
 
 /// The events of a stream: type and JSON.
-pub(in super::super) fn events(completion: &Completion, request: &Value, delivery: &Delivery) -> Vec<(String, Value)> {
+pub(crate) fn events(completion: &Completion, request: &Value, delivery: &Delivery) -> Vec<(String, Value)> {
     let mut events = Vec::new();
     let begun = snapshot(completion, request, "in_progress", &[]);
     for kind in ["response.created", "response.in_progress"] {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::received::{field, parts_with};
 use super::values::{is_given, items};
 use super::{ProviderRefusal, Rule, RuleInput};
+use crate::received::{field, parts_with};
 
 /// How code ended.
 const OUTCOMES: [&str; 3] = ["OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED"];

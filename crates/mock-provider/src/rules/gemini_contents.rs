@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::received::{field, parts_with};
-use super::super::signature;
 use super::values::{is_given, items};
 use super::{ProviderRefusal, Rule, RuleInput};
+use crate::received::{field, parts_with};
+use crate::signature;
 
 /// The data members of a part; it may hold one of them.
 const DATA: [&str; 10] = [

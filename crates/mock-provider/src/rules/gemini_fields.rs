@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::received::{field, snake};
 use super::chat_tools::is_object_schema;
 use super::values::{first_double, is_given, items};
 use super::{ProviderRefusal, Rule, RuleInput};
+use crate::received::{field, snake};
 
 /// Longest function name in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -86,7 +86,7 @@ pub(super) const RULES: &[Rule] = &[
 /// The request that a token count holds: the body's own `contents`, or a whole request with its model.
 ///
 /// Errors: another member than these two, both, or a request without the model's full name.
-pub(in super::super) fn counted(body: &Value) -> Result<Value, ProviderRefusal> {
+pub(crate) fn counted(body: &Value) -> Result<Value, ProviderRefusal> {
     let whole = field(body, "generateContentRequest");
     for key in body.as_object().into_iter().flat_map(serde_json::Map::keys) {
         if !["contents", "generateContentRequest", "generate_content_request"].contains(&key.as_str()) {

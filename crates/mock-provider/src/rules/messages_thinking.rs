@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::super::signature;
 use super::values::{Run, block_type, runs};
 use super::{ProviderRefusal, Rule, RuleInput};
+use crate::signature;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {

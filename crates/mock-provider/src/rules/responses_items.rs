@@ -3,9 +3,9 @@
 
 use serde_json::Value;
 
-use super::super::signature;
 use super::values::{is_given, is_tool_name, items};
 use super::{ProviderRefusal, Rule, RuleInput};
+use crate::signature;
 
 /// Longest call id in bytes.
 const MAX_CALL_ID_BYTES: usize = 64;

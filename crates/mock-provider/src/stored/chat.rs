@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::super::rules::ProviderRefusal;
 use super::page;
+use crate::rules::ProviderRefusal;
 
 /// Most completions that are kept; a mock that is asked for more forgets the oldest.
 const MAX_COMPLETIONS: usize = 1_000;
@@ -21,7 +21,7 @@ struct Completion {
 
 /// All that are kept, oldest first.
 #[derive(Debug, Default)]
-pub(in super::super) struct Completions {
+pub(crate) struct Completions {
     all: Mutex<Vec<Completion>>,
 }
 
@@ -42,7 +42,7 @@ fn listed(id: &str, messages: &Value) -> Vec<Value> {
 
 impl Completions {
     /// Keeps an answer if the request says so, with the members of the request that a stored one repeats.
-    pub(in super::super) fn keep(&self, asked: &Value, answer: &Value) {
+    pub(crate) fn keep(&self, asked: &Value, answer: &Value) {
         if asked["store"] != true {
             return;
         }
@@ -68,13 +68,7 @@ impl Completions {
     /// Answers a request about stored completions.
     ///
     /// Errors: the completion is not known, the call is none of the API's, or its metadata or page is not.
-    pub(in super::super) fn serve(
-        &self,
-        method: &str,
-        path: &str,
-        query: &str,
-        body: &[u8],
-    ) -> Result<Value, ProviderRefusal> {
+    pub(crate) fn serve(&self, method: &str, path: &str, query: &str, body: &[u8]) -> Result<Value, ProviderRefusal> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((_, rest)) = path.trim_end_matches('/').rsplit_once("/chat/completions/") else {
             let bodies: Vec<Value> = all.iter().map(|one| one.body.clone()).collect();

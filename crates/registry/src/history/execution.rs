@@ -135,7 +135,7 @@ impl Execution {
         self
     }
 
-    /// The same for the answer to a program, which nothing stores.
+    /// Sets the output within the bound of an answer to a program, which nothing stores.
     #[must_use]
     pub(crate) fn with_whole_output(mut self, text: &str) -> Self {
         let text = text.trim_end();

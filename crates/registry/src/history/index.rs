@@ -118,7 +118,7 @@ impl Index {
         note
     }
 
-    /// The same for one that is on the disk.
+    /// Adds an execution that is on the disk, or replaces its earlier state.
     pub(super) fn set_written(&mut self, execution: &Execution, line: DiskLine) {
         self.put(execution);
         self.with_head(&execution.id, |records, key| records.write(key, Some(line)));

@@ -55,7 +55,7 @@ impl Inner {
         self.bound_to(self.settings.most_kept_bytes());
     }
 
-    /// The same with another bound of bytes.
+    /// Removes executions beyond the bounds, with another bound of bytes.
     pub(super) fn bound_to(&self, most_kept_bytes: u64) {
         let (holders, now) = (self.holders(), Instant::now());
         let is_held = |id: &str| holders.of(id, now).is_some();

@@ -85,7 +85,7 @@ impl Segments {
         self.append_after(0, lines, times, disk)
     }
 
-    /// The same, but not to the first file, which is to be removed.
+    /// Appends whole lines, but not to the first file, which is to be removed.
     pub(super) fn append_beside_first(
         &mut self,
         lines: &[u8],

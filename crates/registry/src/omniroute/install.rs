@@ -48,7 +48,7 @@ pub(super) struct CatalogSkill {
 
 /// Characters of a name in an install from a catalog, as OmniRoute has it.
 const CATALOG_NAME_MAX: usize = 64;
-/// The same of a description.
+/// Characters of a description in an install from a catalog.
 const CATALOG_DESCRIPTION_MAX: usize = 1024;
 
 /// A valid install.

@@ -28,7 +28,7 @@ pub trait Claims: Debug + Send + Sync {
     fn hold(&self, execution: &Execution) -> Box<dyn Any + Send + Sync>;
     /// Says how it ended, or that the claim is withdrawn, and waits until the registry knows, within a bound.
     async fn settle(&self, execution: Execution);
-    /// The same without waiting.
+    /// Says how it ended, or that the claim is withdrawn, without waiting.
     fn report(&self, execution: Execution);
 }
 
@@ -102,7 +102,7 @@ pub(crate) enum RepeatDecision<'a> {
 pub(crate) enum RunObserver<'a> {
     /// The history, of each.
     History(Option<Arc<dyn History>>),
-    /// The same, and requests of this process.
+    /// The history, and requests of this process, of each.
     Here(
         KeptRun,
         #[expect(dead_code, reason = "given back when dropped, behind the run that it is of")] OwnRun<'a>,

@@ -68,7 +68,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// Whose it is.
+    /// The owner, as answers name it.
     pub(super) fn owner(&self) -> Cow<'_, str> {
         match self {
             Self::Own(entry, _) => entry.owner.text(),

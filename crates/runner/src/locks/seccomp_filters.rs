@@ -193,8 +193,8 @@ fn errno(value: i32) -> u16 {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::bpf::simulate::run;
     use super::*;
+    use crate::locks::bpf::simulate::run;
 
     const ALLOW: u32 = 0x7fff_0000;
     const EPERM: u32 = 0x0005_0001;

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
-use super::super::{
+use super::*;
+use crate::fixture::mk_result;
+use crate::protocol::{
     Area, Data, Exit, FileError, FileErrorKind, FilePiece, Files, LandlockState, Locks, Output, OutputStream, Ready,
     Rejected, StagedFile, Started, WorkBound,
 };
-use super::*;
-use crate::fixture::mk_result;
 
 const KEY: Key = Key::new([7; 32]);
 const OTHER: Key = Key::new([8; 32]);
@@ -214,7 +214,7 @@ fn what_a_runner_says_before_the_bind_proves_nothing() {
     else {
         panic!("the `ready` of an older runner is read");
     };
-    assert_eq!(old.protocols(), (2, 2));
+    assert_eq!(old.protocols(), 2..=2);
 }
 
 proptest! {

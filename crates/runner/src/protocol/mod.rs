@@ -10,6 +10,8 @@
 //! authenticated with it and numbered ([`OwnerLink`], [`RunnerLink`]), so neither a second writer on stdin nor a reader
 //! of the log can take part. Unknown members of a frame are ignored, unknown frame types are `rejected`.
 
+use std::ops::RangeInclusive;
+
 mod data;
 mod decode;
 mod inbound;
@@ -46,10 +48,10 @@ pub const PROTOCOL: u32 = 3;
 /// The oldest protocol that this release still speaks.
 pub const PROTOCOL_MIN: u32 = 3;
 
-/// The newest protocol that two ranges (`oldest`, `newest`) share.
-pub fn common_protocol(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
-    let newest = ours.1.min(theirs.1);
-    (newest >= ours.0.max(theirs.0)).then_some(newest)
+/// The newest protocol that two ranges share.
+pub fn common_protocol(ours: &RangeInclusive<u32>, theirs: &RangeInclusive<u32>) -> Option<u32> {
+    let newest = *ours.end().min(theirs.end());
+    (newest >= *ours.start().max(theirs.start())).then_some(newest)
 }
 
 /// Where a pod keeps its work volume: its owner mounts it there, and the first runner marks it.

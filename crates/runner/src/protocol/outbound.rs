@@ -1,5 +1,7 @@
 //! Frames from the runner to the owner.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use super::Data;
@@ -61,9 +63,9 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// The oldest and the newest protocol that the runner speaks.
-    pub fn protocols(&self) -> (u32, u32) {
-        (self.protocol_min.unwrap_or(self.protocol), self.protocol)
+    /// The protocols that the runner speaks.
+    pub fn protocols(&self) -> RangeInclusive<u32> {
+        self.protocol_min.unwrap_or(self.protocol)..=self.protocol
     }
 }
 

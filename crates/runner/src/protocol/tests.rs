@@ -101,13 +101,13 @@ fn the_documented_lines_are_frames() {
 #[test]
 fn two_ranges_share_their_newest_common_protocol() {
     for (ours, theirs, common) in [
-        ((3, 3), (3, 3), Some(3)),
-        ((3, 5), (2, 4), Some(4)),
-        ((2, 4), (3, 5), Some(4)),
-        ((3, 5), (5, 9), Some(5)),
-        ((3, 4), (1, 2), None),
-        ((1, 2), (3, 4), None),
+        (3..=3, 3..=3, Some(3)),
+        (3..=5, 2..=4, Some(4)),
+        (2..=4, 3..=5, Some(4)),
+        (3..=5, 5..=9, Some(5)),
+        (3..=4, 1..=2, None),
+        (1..=2, 3..=4, None),
     ] {
-        assert_eq!(common_protocol(ours, theirs), common, "{ours:?} {theirs:?}");
+        assert_eq!(common_protocol(&ours, &theirs), common, "{ours:?} {theirs:?}");
     }
 }

@@ -129,7 +129,7 @@ impl Session {
     }
 
     fn bind(&mut self, bind: &Bind) {
-        if common_protocol((PROTOCOL_MIN, PROTOCOL), (bind.protocol_min, bind.protocol)).is_none() {
+        if common_protocol(&(PROTOCOL_MIN..=PROTOCOL), &(bind.protocol_min..=bind.protocol)).is_none() {
             if self.strangers < MAX_STRANGERS {
                 self.strangers += 1;
                 self.send_frame(&ready(None));

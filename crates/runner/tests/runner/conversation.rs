@@ -45,7 +45,7 @@ fn frames_come_in_the_documented_order() {
     let [FromRunner::Ready(boot)] = &report.unproven[..] else {
         panic!("{:?}", report.unproven)
     };
-    assert_eq!((boot.protocols(), boot.locks), ((PROTOCOL_MIN, PROTOCOL), None));
+    assert_eq!((boot.protocols(), boot.locks), (PROTOCOL_MIN..=PROTOCOL, None));
     let FromRunner::Started(started) = &report.frames[2] else {
         panic!()
     };
@@ -183,7 +183,7 @@ fn the_protocol_is_the_newest_that_both_sides_speak() {
         let Incoming::Unproven(FromRunner::Ready(ready)) = &heard[position] else {
             panic!("{heard:?}")
         };
-        assert_eq!(ready.protocols(), (PROTOCOL_MIN, PROTOCOL));
+        assert_eq!(ready.protocols(), PROTOCOL_MIN..=PROTOCOL);
     }
     let Incoming::Unproven(FromRunner::Rejected(rejected)) = &heard[3] else {
         panic!("{heard:?}")

@@ -133,7 +133,7 @@ impl Runner {
         Self::boot_copy(&built, kernel, uid, &[])
     }
 
-    /// The same as process 1 of a PID namespace, as root.
+    /// Boots such a runner as process 1 of a PID namespace, as root.
     pub(crate) fn boot_as_init_on(kernel: &str) -> Self {
         let tests = std::env::current_exe().unwrap();
         let built = tests.parent().unwrap().parent().unwrap().join("examples/older_kernel");
@@ -469,7 +469,7 @@ pub(crate) fn processes_named(name: &str) -> usize {
         .count()
 }
 
-/// The same without zombies, which only their parent can end.
+/// How many processes carry this name, without zombies, which only their parent can end.
 pub(crate) fn living_named(name: &str) -> usize {
     let name = comm(name);
     let processes = std::fs::read_dir("/proc").unwrap().flatten();

@@ -93,8 +93,8 @@ fn beyond_status(param: &ConfigParam) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::param::fixture::param;
     use super::*;
+    use crate::config::param::fixture::param;
 
     #[test]
     fn what_a_status_has_no_room_for_is_refused_by_name() {

@@ -103,7 +103,7 @@ pub(super) mod fixture {
     use super::*;
 
     /// A parameter `p` of texts with these members, or in place of its own.
-    pub(in super::super) fn param(declared: &Value) -> ConfigParam {
+    pub(in crate::config) fn param(declared: &Value) -> ConfigParam {
         let mut whole = json!({"name": "p", "type": "string"});
         whole
             .as_object_mut()

@@ -98,8 +98,8 @@ fn count(param: &ConfigParam, items: usize) -> Result<(), String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::param::fixture::param;
     use super::*;
+    use crate::config::param::fixture::param;
 
     #[test]
     fn a_text_becomes_a_value_of_the_type_or_names_the_rule_that_it_breaks() {

@@ -120,8 +120,8 @@ impl Fields<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::load_text;
     use super::INERT;
+    use crate::load::tests::load_text;
     use crate::problem::{ProblemKind, Profile};
 
     /// Fields that a load warns about as without effect, in order of their lines.

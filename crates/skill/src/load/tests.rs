@@ -357,7 +357,7 @@ fn undeclared_placeholders_are_refused_where_the_dialect_refuses_them() {
                 .iter()
                 .find(|problem| problem.kind == kind && problem.field == "body.b");
             assert_eq!(
-                found.is_some_and(super::super::problem::Problem::is_error),
+                found.is_some_and(crate::problem::Problem::is_error),
                 refused,
                 "{lines} {profile:?}"
             );

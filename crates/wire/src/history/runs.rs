@@ -214,7 +214,7 @@ mod tests {
     fn changed(contents: &str) -> Option<String> {
         let src = contents.as_bytes();
         let elements = json::elements(src, json::document(src).unwrap()).unwrap();
-        let change = expand(src, &elements, "run_code", &mut super::super::tests::Plain)?;
+        let change = expand(src, &elements, "run_code", &mut crate::history::tests::Plain)?;
         let all = [change.messages, change.open_results].concat();
         Some(String::from_utf8(all.join(&b'\n')).unwrap())
     }

@@ -84,7 +84,7 @@ impl Client {
         .to_string()
     }
 
-    /// The same conversation in other forms: strings as arrays and a cache marker at the newest message.
+    /// The conversation in other forms: strings as arrays and a cache marker at the newest message.
     pub(crate) fn reshaped(&self) -> String {
         match self.format {
             Format::Gemini => return self.body_of(&gemini::reshaped(&self.messages)),

@@ -189,7 +189,7 @@ impl Cluster {
         self.namespace_with(prefix, &[]).await
     }
 
-    /// The same with labels, for example Pod Security's.
+    /// A fresh namespace with labels, for example Pod Security's.
     pub async fn namespace_with(&self, prefix: &str, labels: &[(&str, &str)]) -> Namespace {
         let unique = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos();
         Namespace::create(
@@ -338,7 +338,7 @@ impl Cluster {
         policies
     }
 
-    /// The same before anything is enforced: for who counts on a network that is open, or begins to enforce at a moment of its own.
+    /// The stand-in before anything is enforced: for who counts on a network that is open, or begins to enforce at a moment of its own.
     #[must_use]
     pub fn policy_turn(&self) -> PolicyStandIn {
         let mut command = Command::new(Path::new(FOLDER).join("netpol.sh"));

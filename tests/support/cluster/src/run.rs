@@ -15,7 +15,7 @@ pub fn run(test: &str, body: impl AsyncFnOnce(&'static Cluster) + Send) {
     run_within(test, STILL, body);
 }
 
-/// The same where one step takes longer, for what measures.
+/// Runs a test in which one step takes longer, for what measures.
 pub fn run_within(test: &str, bound: Duration, body: impl AsyncFnOnce(&'static Cluster) + Send) {
     static SHARED: OnceLock<Cluster> = OnceLock::new();
     if skipped(test) {

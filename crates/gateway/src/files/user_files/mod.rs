@@ -35,7 +35,7 @@ pub use bounds::Bounds;
 pub use files_caller::FilesCaller;
 pub use local::LocalFiles;
 pub use objects::{Container, ContainerFile, FileInfo, FileOwner, NewContainer, SkillReference, Source};
-pub use operation::{Answer, FILES_PATH, Op, Reply, answered, read_asked};
+pub use operation::{Answer, AskedCall, FILES_PATH, Op, Reply, answered, read_asked};
 pub use refusal::FilesRefusal;
 pub(crate) use remote::MADE_TIMEOUT;
 pub use remote::RemoteFiles;

@@ -170,10 +170,22 @@ pub(super) fn call_body(caller: &KeyedHash, op: Op, content: &Bytes) -> Option<B
     framed(&SentCall { caller, op }, content)
 }
 
-/// A request to the registry: the client of its gateway, what is asked, and the content. `None`: it is none.
-pub fn read_asked(body: &Bytes) -> Option<(KeyedHash, Op, Bytes)> {
+/// A request to the registry.
+#[derive(Debug, PartialEq, Eq)]
+pub struct AskedCall {
+    /// The client of the gateway.
+    pub client: KeyedHash,
+    /// What is asked.
+    pub op: Op,
+    /// The content of a file, if one is sent.
+    pub content: Bytes,
+}
+
+/// Reads a request to the registry. `None`: it is none.
+pub fn read_asked(body: &Bytes) -> Option<AskedCall> {
     let (SentCall { caller, op }, content) = unframed(body, ASKED_MAX_BYTES)?;
-    Some((key_of(&caller)?, op, content)).filter(|(_, op, _)| op.is_sound())
+    let client = key_of(&caller)?;
+    op.is_sound().then_some(AskedCall { client, op, content })
 }
 
 /// The body of the registry's answer.
@@ -258,7 +270,12 @@ mod tests {
         let op = Op::DeleteContainerFile("cntr_knack_a".to_owned(), "line\nbreak".to_owned());
         let content = Bytes::from_static(b"a\nb\n");
         let sent = call_body(&[0xab; 32], op.clone(), &content).unwrap();
-        assert_eq!(read_asked(&sent), Some(([0xab; 32], op, content.clone())));
+        let asked = AskedCall {
+            client: [0xab; 32],
+            op,
+            content: content.clone(),
+        };
+        assert_eq!(read_asked(&sent), Some(asked));
         for body in [
             &b""[..],
             b"{}\n",
@@ -282,7 +299,7 @@ mod tests {
             let file = NewContainerFile {
                 path: "x".repeat(path),
                 mime: "x".repeat(mime),
-                source: super::super::Source::User,
+                source: crate::files::user_files::Source::User,
             };
             Op::AddToContainer("cntr_knack_a".to_owned(), file)
         };

@@ -298,7 +298,7 @@ fn answers_of_other_calls_and_forged_signatures_are_refused() {
 
 #[test]
 fn a_token_count_holds_contents_or_a_whole_request() {
-    use super::super::gemini_fields::counted;
+    use crate::rules::gemini_fields::counted;
     let contents = json!([{"parts": [{"text": "a"}]}]);
     assert!(counted(&json!({"contents": contents})).is_ok());
     let whole = json!({"generateContentRequest": {"model": "models/m", "contents": contents, "tools": []}});

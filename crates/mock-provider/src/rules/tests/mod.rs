@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::super::script::{FormatName, Provider};
-use super::super::signature;
 use super::*;
+use crate::script::{FormatName, Provider};
+use crate::signature;
 
 mod chat;
 mod gemini;
