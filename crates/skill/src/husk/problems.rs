@@ -134,11 +134,10 @@ mod tests {
     use super::*;
     use crate::yaml;
 
-    /// The field of a skill `S` with these lines that is refused first.
-    fn refused(lines: &str) -> Option<String> {
+    /// The problems of a skill `S` with these lines.
+    fn found(lines: &str) -> Vec<Finding> {
         let yaml = yaml::parse(&format!("name: S\ndescription: d\n{lines}")).unwrap();
-        let found = problems(yaml.to_json().as_object().unwrap());
-        found.into_iter().find(Finding::is_refused).map(|finding| finding.field)
+        problems(yaml.to_json().as_object().unwrap())
     }
 
     #[test]
@@ -171,7 +170,8 @@ mod tests {
             ("proxy: https://u\nheaders: {a: 1}", Some("headers.a")),
             ("model: {name: m}", None),
         ] {
-            assert_eq!(refused(lines).as_deref(), expected, "{lines}");
+            let refused = found(lines).into_iter().find(Finding::is_refused);
+            assert_eq!(refused.map(|finding| finding.field).as_deref(), expected, "{lines}");
         }
     }
 }
