@@ -1,6 +1,7 @@
 //! The offer of a catalog to MCP clients: made once per catalog, since hosts ask for lists at every start and the
 //! digests are over all files.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine as _;
@@ -19,14 +20,18 @@ use rmcp::model::{
     JsonObject, MetaObject, Resource, ResourceContents, Skill, SkillFrontmatter, SkillResource, SkillResources, Tool,
     ToolAnnotations,
 };
+use serde::Serialize;
 use serde_json::Value;
 
 /// How the URI of every file begins.
 const SCHEME: &str = "skill://";
 
-/// Items of one page of resources or skills: a page stays below a MiB. A folder on a laptop is one page; hosts that read
-/// the first page only miss nothing of it.
+/// Items of one page of resources or skills. A folder on a laptop is one page; hosts that read the first page only miss
+/// nothing of it.
 const PAGE: usize = 1000;
+/// Bytes of the items of one page, as JSON: a thousand files with long paths, or some hundred skills of many files. The
+/// frontmatter and manifest of one skill may be larger, and are a page of their own.
+const PAGE_MAX_BYTES: usize = 1 << 20;
 
 /// Catalogs whose offers are kept: the one from files and those of callers with uploaded skills, of whom one person has a few, or
 /// those of the namespaces that call a shared gateway. Each is some 500 bytes for a file. Another one's is made again with its
@@ -221,7 +226,7 @@ fn as_tool(tool: &PlannedTool) -> Tool {
 
 /// The items after a cursor, which is the URI of the last item that was sent, and the next cursor. `items` are sorted by URI,
 /// so that a page is right even if the catalog changed since the last. `None`: no page ends with this cursor.
-pub(crate) fn page<T: Clone>(
+pub(crate) fn page<T: Clone + Serialize>(
     items: &[T],
     key: impl Fn(&T) -> &str,
     cursor: Option<&str>,
@@ -230,9 +235,39 @@ pub(crate) fn page<T: Clone>(
         return None;
     }
     let from = items.partition_point(|item| cursor.is_some_and(|cursor| key(item) <= cursor));
-    let page: Vec<T> = items.iter().skip(from).take(PAGE).cloned().collect();
+    let (mut page, mut bytes): (Vec<T>, usize) = (Vec::new(), 0);
+    for item in items.iter().skip(from).take(PAGE) {
+        bytes = bytes.saturating_add(json_bytes(item));
+        // The first goes whatever its size: every page brings the reader on.
+        if bytes > PAGE_MAX_BYTES && !page.is_empty() {
+            break;
+        }
+        page.push(item.clone());
+    }
     let next = (from + page.len() < items.len()).then(|| page.last().map(|item| key(item).to_owned()));
     Some((page, next.flatten()))
+}
+
+/// The bytes of a value as JSON.
+fn json_bytes(value: &impl Serialize) -> usize {
+    let mut counted = CountedBytes(0);
+    // Plain data: writing it cannot fail.
+    let _ = serde_json::to_writer(&mut counted, value);
+    counted.0
+}
+
+/// A count of the bytes that were written to it.
+struct CountedBytes(usize);
+
+impl io::Write for CountedBytes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -255,5 +290,35 @@ mod tests {
         for forged in ["zzz", "", "5"] {
             assert_eq!(page(&items, |item| item, Some(forged)), None, "{forged}");
         }
+    }
+
+    #[test]
+    fn a_page_has_no_more_bytes_than_the_bound_but_for_one_item_that_is_larger() {
+        let sized = |name: &str, bytes: usize| format!("skill://{name}{}", "x".repeat(bytes));
+        // Escapes count as they are sent.
+        let escaped = format!("skill://e{}", "\u{1}".repeat(PAGE_MAX_BYTES / 5));
+        let items = [
+            sized("a", PAGE_MAX_BYTES / 2),
+            sized("b", PAGE_MAX_BYTES / 3),
+            sized("c", PAGE_MAX_BYTES / 3),
+            sized("d", PAGE_MAX_BYTES),
+            escaped,
+            sized("f", 0),
+            sized("g", 0),
+        ];
+        let (mut cursor, mut counts, mut found) = (None, Vec::new(), Vec::new());
+        loop {
+            let (page, next) = page(&items, |item| item, cursor.as_deref()).unwrap();
+            let bytes: usize = page.iter().map(json_bytes).sum();
+            assert!(page.len() == 1 || bytes <= PAGE_MAX_BYTES, "{bytes}");
+            counts.push(page.len());
+            found.extend(page);
+            cursor = next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(counts, [2, 1, 1, 1, 2]);
+        assert!(found == items, "each item once, in order");
     }
 }
