@@ -3,7 +3,7 @@
 use http::{HeaderMap, Method};
 
 use crate::agent_flow::AgentFlow;
-use crate::base_path::is_base_path;
+use crate::base_path::{behind_namespace, is_base_path, is_namespace};
 use crate::litellm::{ARCHIVE, LITELLM_PREFIX, LiteLlm, PROVIDER, PROXY, QUERY};
 use crate::methods::allowed_methods;
 use crate::model::ID_PREFIX;
@@ -95,9 +95,12 @@ fn beginning(segments: &[&str]) -> Option<usize> {
     let words = || {
         (0..segments.len())
             .rev()
-            .filter(move |at| segments.get(*at) == Some(&WORD))
+            .filter(move |at| segments.get(*at) == Some(&WORD) && !is_namespace(segments, *at))
     };
-    let placed = words().find(|at| matches!(before(*at), None | Some("v1" | "api")));
+    let placed = words().find(|at| {
+        let is_placed = matches!(before(*at), None | Some("v1" | "api"));
+        is_placed && !(*at > 0 && is_namespace(segments, *at - 1))
+    });
     placed.or_else(|| {
         let is_base = |at: &usize| segments.get(..*at).is_some_and(|base| is_base_path(base, &OTHER_APIS));
         let is_ours = |id: &&str| id.starts_with(ID_PREFIX) || id.starts_with(LITELLM_PREFIX);
@@ -120,7 +123,7 @@ pub fn route(method: &Method, path: &str, query: Option<&str>, headers: &HeaderM
     // What a HEAD asks for is that of a GET; the server sends no body.
     let get = Method::GET;
     let method = if *method == Method::HEAD { &get } else { method };
-    let (before, rest) = (segments.get(..at)?, segments.get(at + 1..)?);
+    let (before, rest) = (behind_namespace(segments.get(..at)?), segments.get(at + 1..)?);
     if before.ends_with(&["api", "v1"]) {
         return Some(ApiCall::AgentFlow(AgentFlow::of(method, rest)));
     }
@@ -368,6 +371,34 @@ mod tests {
             ("GET", "/v1/files/skills", "", vec![], None),
             ("GET", "/v1beta/models/skills", "", vec![], None),
             ("GET", "/namespaces/skills", "", vec![], None),
+            (
+                "GET",
+                "/namespaces/skills/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::List)),
+            ),
+            (
+                "GET",
+                "/namespaces/models/skills",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::List)),
+            ),
+            (
+                "GET",
+                "/namespaces/api/v1/skills",
+                "",
+                vec![version],
+                Some((ga, Operation::List)),
+            ),
+            (
+                "GET",
+                "/namespaces/api/skills/skill_knack_1",
+                "",
+                vec![],
+                Some((Dialect::OpenAi, Operation::Get(id()))),
+            ),
             ("GET", "/.well-known/skills", "", vec![], None),
             // An empty parameter names nobody.
             (

@@ -98,8 +98,12 @@ fn is_of_google(name: &HeaderName) -> bool {
 
 /// Versions that only Google's API has, models on Vertex AI, there under `v1` too, and the websockets of both.
 fn is_path_of_google(path: &str) -> bool {
-    let mut segments = path.split('/');
-    segments.any(|segment| matches!(segment, "v1alpha" | "v1beta" | "v1beta1"))
+    let mut before = "";
+    let mut segments = path
+        .split('/')
+        .map(|segment| (std::mem::replace(&mut before, segment), segment));
+    // A namespace may have such a name.
+    segments.any(|(before, segment)| before != "namespaces" && matches!(segment, "v1alpha" | "v1beta" | "v1beta1"))
         || path.contains("/publishers/google/")
         || path.contains("/ws/google.")
 }

@@ -1,7 +1,7 @@
 //! Which requests are about files and containers that live here, and in which dialect. Pure.
 
 use http::{HeaderMap, Method, Uri};
-use knack_registry::{Dialect, allowed_methods, is_base_path};
+use knack_registry::{Dialect, allowed_methods, is_base_path, is_namespace};
 use knack_wire::own_files::{is_own_container, is_own_file};
 
 use crate::providers::provider::Api;
@@ -56,7 +56,7 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let is_word = |at: &usize| segments.get(*at).copied().is_some_and(is_word);
+    let is_word = |at: &usize| segments.get(*at).copied().is_some_and(is_word) && !is_namespace(&segments, *at);
     let begins = |at: &usize| {
         at.checked_sub(1)
             .is_none_or(|at| segments.get(at).copied() == Some("v1"))
@@ -266,6 +266,24 @@ mod tests {
             ("GET", "/namespaces/team/files", Some(FilesCall::Files)),
             ("GET", "/namespaces/files", None),
             ("GET", "/namespaces/files/v1/files", Some(FilesCall::Files)),
+            ("GET", "/namespaces/files/files", Some(FilesCall::Files)),
+            ("POST", "/namespaces/containers/files", Some(FilesCall::Upload)),
+            ("GET", "/gw/namespaces/files/containers", Some(FilesCall::Containers)),
+            ("GET", "/namespaces/namespaces/files", Some(FilesCall::Files)),
+            ("GET", "/namespaces/models/files", Some(FilesCall::Files)),
+            ("GET", "/namespaces/v1-team/files", Some(FilesCall::Files)),
+            ("GET", "/namespaces/v1/files", Some(FilesCall::Files)),
+            ("GET", "/namespaces/v1beta/files", Some(FilesCall::Files)),
+            (
+                "GET",
+                "/namespaces/files/files/file_knack_a",
+                Some(FilesCall::File("file_knack_a".to_owned())),
+            ),
+            (
+                "DELETE",
+                "/namespaces/files/containers/cntr_knack_a",
+                Some(FilesCall::DeleteContainer("cntr_knack_a".to_owned())),
+            ),
             ("GET", "/gw/containers/cntr_1/files", None),
             ("GET", "/gw/vector_stores/vs_1/files", None),
             ("GET", "/v1/vector_stores/vs_1/files", None),
