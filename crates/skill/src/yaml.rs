@@ -23,6 +23,9 @@ const MAX_SCALAR_BYTES: usize = 2 * 1024 * 1024;
 /// value without it would mean something else.
 const CORE_TAGS: [&str; 7] = ["str", "int", "float", "bool", "null", "seq", "map"];
 
+/// The message about a tab in an indentation. The parser takes one where only one key follows, and refuses it in all other places.
+pub(crate) const TAB_INDENTATION: &str = "a tab is in the indentation of a key or list";
+
 /// How the parser's messages about bounds begin.
 const BOUND_MESSAGES: [&str; 4] = ["budget breached", "recursion limit", "alias replay", "alias expansion"];
 
@@ -152,6 +155,30 @@ impl Node {
         })
     }
 
+    /// The line of the first mapping or list that is indented with a tab, which YAML does not have and other readers refuse. In
+    /// brackets a tab is a blank.
+    fn tab_indentation(&self, text: &str) -> Option<u32> {
+        let (from, _) = self.span?;
+        let (before, here) = text.split_at_checked(from)?;
+        // What an alias names is checked where it is written.
+        if matches!(self.content, Content::Scalar(_)) || here.starts_with(['[', '{', '*']) {
+            return None;
+        }
+        let line_start = before.trim_end_matches([' ', '\t', '-', '?', ':']);
+        let is_first = line_start.is_empty() || line_start.ends_with('\n');
+        // A list that is as far left as its key has the place of its first item, which a tab may precede.
+        let is_item = here.strip_prefix('-').is_some_and(|item| item.starts_with(char::is_whitespace));
+        let has_place = is_item || matches!(self.content, Content::Mapping(_));
+        if is_first && has_place && before[line_start.len()..].contains('\t') {
+            return Some(self.line);
+        }
+        match &self.content {
+            Content::Scalar(_) => None,
+            Content::Sequence(items) => items.iter().find_map(|item| item.tab_indentation(text)),
+            Content::Mapping(members) => members.iter().find_map(|(_, node)| node.tab_indentation(text)),
+        }
+    }
+
     /// The first key that appears twice in one mapping, with its line.
     pub fn repeated_key(&self) -> Option<(&str, u32)> {
         match &self.content {
@@ -172,7 +199,7 @@ impl Node {
 /// An empty text is a null node. Errors: not YAML, more than one document, or over one of this module's bounds.
 pub fn parse(text: &str) -> Result<Node, YamlError> {
     let options = bounded_options(MergeKeyPolicy::Merge);
-    serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| {
+    let node = serde_saphyr::from_str_with_options::<Node>(text, options).map_err(|error| {
         let line = line_of(&error);
         let text = error.without_snippet().to_string();
         let first = text.lines().next().unwrap_or("unreadable");
@@ -188,7 +215,15 @@ pub fn parse(text: &str) -> Result<Node, YamlError> {
             message,
             is_bound,
         }
-    })
+    })?;
+    match text.contains('\t').then(|| node.tab_indentation(text)).flatten() {
+        Some(line) => Err(YamlError {
+            line: Some(line),
+            message: TAB_INDENTATION.to_owned(),
+            is_bound: false,
+        }),
+        None => Ok(node),
+    }
 }
 
 /// The line of a merge key (`<<`) in a text that [`parse`] reads, where what it merges stands like any other member.
@@ -467,6 +502,46 @@ mod tests {
     fn deep_nesting_is_an_error() {
         assert!(parse(&"[".repeat(100_000)).is_err());
         assert!(parse(&format!("{}1{}", "[".repeat(100), "]".repeat(100))).is_err());
+    }
+
+    #[test]
+    fn a_tab_is_no_indentation_and_stays_what_it_is_elsewhere() {
+        for (text, line) in [
+            ("\tname: a\n", 1),
+            (" \tname: a\n", 1),
+            ("# note\n\n\tname: a\n", 3),
+            ("---\n\tname: a\n", 2),
+            ("a:\n \tb: 1\n", 2),
+            ("é: ü\na:\n  \tb: 1\nc: 2\n", 3),
+            ("a:\n- b: 1\n-\tb: 1\n", 3),
+            ("a:\n  -\tb: 1\n    c: 2\n", 2),
+            ("a:\n \t- b\n", 2),
+            ("\t- b\n", 1),
+            ("a:\r\n \tb: 1\r\n", 2),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert_eq!(
+                (error.line, error.message.as_str()),
+                (Some(line), TAB_INDENTATION),
+                "{text:?}"
+            );
+        }
+        // The parser's own refusals: a tab before a later key, or alone before the first.
+        for text in ["a:\n\tb: 1\n", "a:\n  b: 1\n\tc: 2\n", "\ta: 1\n\tb: 2\n"] {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+        for (text, expected) in [
+            ("a:\tb\n", json!({"a": "b"})),
+            ("a:\n-\tb\n", json!({"a": ["b"]})),
+            ("a:\n-\t-5\n", json!({"a": [-5]})),
+            ("a: |\n  x\n  \ty: 1\n", json!({"a": "x\n\ty: 1\n"})),
+            ("a: [b: 1,\n\tc: 2]\n", json!({"a": [{"b": 1}, {"c": 2}]})),
+            ("\t\na: 1 \t# note\n\t# note\nb: 2\n", json!({"a": 1, "b": 2})),
+            ("?\ta\n:\tb\n", json!({"a": "b"})),
+            ("\t{a: 1}\n", json!({"a": 1})),
+        ] {
+            assert_eq!(parse(text).unwrap().to_json(), expected, "{text:?}");
+        }
     }
 
     #[test]

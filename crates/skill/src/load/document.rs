@@ -91,11 +91,16 @@ fn frontmatter_of_another_type() -> Problem {
     Problem::new(Severity::Error, ProblemKind::FrontmatterNotMapping, message, help)
 }
 
+/// The help where a tab is in the indentation.
+const INDENT: &str = "indent with spaces, not with tabs";
+
 /// The problem of a frontmatter that is not YAML.
 fn yaml_problem(error: &YamlError, yaml: &str) -> Problem {
     let message = format!("the frontmatter is not valid YAML: {}", error.message);
     let help = if error.is_bound {
         "make the frontmatter smaller and flatter"
+    } else if error.message == yaml::TAB_INDENTATION {
+        INDENT
     } else {
         let line = error.line.and_then(|line| usize::try_from(line).ok()).unwrap_or(0);
         yaml_help(yaml, line)
@@ -114,7 +119,7 @@ fn yaml_help(yaml: &str, line: usize) -> &'static str {
     let mut here = yaml.lines().skip(line.saturating_sub(1));
     // A text that the tab ends begins one line before.
     if here.clone().take(2).any(|text| text[..indented(text)].contains('\t')) {
-        return "indent with spaces, not with tabs";
+        return INDENT;
     }
     let width = here.next().map_or(0, indented);
     let opens = before().last().is_some_and(|text| text.trim_end().ends_with(':'));

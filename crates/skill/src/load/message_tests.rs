@@ -10,6 +10,8 @@ fn indentation_that_cannot_be_read_is_named() {
     for (yaml, line, help) in [
         ("metadata:\n\tversion: 1.0.0\n", 3, tabs),
         ("tools:\n  - name: t\n\tcommand: x\n", 3, tabs),
+        ("metadata:\n \tversion: 1.0.0\n", 3, tabs),
+        ("tools:\n-\tname: t\n", 3, tabs),
         ("metadata:\n    a: b\n  c: d\n", 4, indentation),
         ("license: MIT\n  compatibility: d\n", 3, indentation),
         ("tools:\n  - name: t\n   command: x\n", 4, indentation),
