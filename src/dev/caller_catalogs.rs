@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use knack_gateway::catalog::{PackageNames, Snapshot, SourceReport};
 use knack_packages::Rules;
-use knack_registry::{FolderStore, Mode, Owner, SkillEntry, load_stored};
+use knack_registry::{FolderStore, Mode, Owner, SkillEntry, VolumeThreads, load_stored};
 use knack_serving::keyed_locks::KeyedLocks;
 use knack_skill::model::Skill;
 
@@ -18,8 +18,13 @@ use crate::cli::terminal;
 
 /// Callers whose catalogs are kept: one person has a few keys. Another one's is made again with its next request.
 const CALLERS_MAX: usize = 64;
-/// How long a request waits for another one that makes the same catalog: all uploads of a caller are read within seconds.
+/// How long a request waits for another one that makes the same catalog, and for the catalog that it makes itself: all uploads of a
+/// caller are read within seconds.
 const TURN_WAIT: Duration = Duration::from_secs(30);
+/// Catalogs that are made at once: each holds a thread as long as the volume hangs.
+const MADE_AT_ONCE: usize = 8;
+/// The cause in the log where a catalog is not made in time.
+const LATE: &str = "the volume that keeps uploaded skills did not answer in time";
 
 /// What the runtime means for uploaded skills.
 #[derive(Debug, Clone)]
@@ -36,6 +41,7 @@ pub(super) struct UploadRuntime {
 #[derive(Debug)]
 pub(super) struct CallerCatalogs {
     store: Arc<FolderStore>,
+    reads: VolumeThreads,
     runtime: UploadRuntime,
     judged: Arc<ReadySkills>,
     made: Mutex<HashMap<Owner, CallerCatalog>>,
@@ -72,6 +78,7 @@ impl CallerCatalogs {
     pub(super) fn new(store: Arc<FolderStore>, runtime: UploadRuntime, judged: Arc<ReadySkills>) -> Self {
         Self {
             store,
+            reads: VolumeThreads::new(MADE_AT_ONCE, TURN_WAIT, LATE),
             runtime,
             judged,
             made: Mutex::default(),
@@ -85,12 +92,13 @@ impl CallerCatalogs {
         self.store.is_empty() && lock(&self.made).is_empty()
     }
 
-    /// The skills from files, and those of a caller as they are now.
+    /// The skills from files, and those of a caller as they are now; on a volume that hangs those of them that were read
+    /// before.
     pub(super) async fn served(&self, owner: Owner, base: Arc<Snapshot>) -> Arc<Snapshot> {
         if let Some(snapshot) = self.current(&owner, &base) {
             return snapshot;
         }
-        // `None` after the wait: it is read beside.
+        // `None` after the wait: it is read beside, on one of few threads.
         let _guard = self.locks.take(owner.clone(), TURN_WAIT).await;
         // It was made meanwhile.
         if let Some(snapshot) = self.current(&owner, &base) {
@@ -105,11 +113,16 @@ impl CallerCatalogs {
             }
             return base;
         }
-        let last = lock(&self.made).get(&owner).map(|last| last.skills.clone());
+        let kept = lock(&self.made).get(&owner).map(|last| last.skills.clone()).unwrap_or_default();
         let (store, runtime, from) = (Arc::clone(&self.store), self.runtime.clone(), Arc::clone(&base));
-        let work = move || make(&store, &entries, &last.unwrap_or_default(), &runtime, from, changes);
-        let Ok((now, failed, notes)) = tokio::task::spawn_blocking(work).await else {
-            return base;
+        let (read, beside) = (entries.clone(), kept.clone());
+        let work = move || make(Some(store.as_ref()), &read, &beside, &runtime, from, changes);
+        let (now, failed, notes) = match self.reads.done(work).await {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::warn!(%error, "a caller is served only the uploaded skills that were read before");
+                return make(None, &entries, &kept, &self.runtime, base, changes).0.snapshot;
+            }
         };
         self.report(failed);
         for note in notes {
@@ -157,10 +170,10 @@ impl CallerCatalogs {
     }
 }
 
-/// Reads what is new and puts all of it beside the skills from files. The texts name versions that cannot be served; the warnings are
-/// about default versions that are new.
+/// Reads what is new, if there is a store to read, and puts all of it beside the skills from files. The texts name versions that cannot
+/// be served; the warnings are about default versions that are new.
 fn make(
-    store: &FolderStore,
+    store: Option<&FolderStore>,
     entries: &[Arc<SkillEntry>],
     kept: &Versions,
     runtime: &UploadRuntime,
@@ -176,7 +189,8 @@ fn make(
             if let Some(known) = kept.get(&version.id).filter(|known| known.0 == named) {
                 skills.insert(version.id.clone(), known.clone());
             } else {
-                let files = store.files(entry, version.number).map_err(|error| error.to_string());
+                let files = store.ok_or_else(|| LATE.to_owned());
+                let files = files.and_then(|store| store.files(entry, version.number).map_err(|error| error.to_string()));
                 let loaded = files.and_then(|files| load_stored(entry, version, files));
                 let allowed = loaded.and_then(|skill| {
                     let why = not_allowed(&runtime.rules, &skill.files, skill.requirements.as_ref());
@@ -286,6 +300,30 @@ mod tests {
             let reported = lock(&catalogs.reported).join("");
             assert_eq!(reported.contains("spec.packages.allowed"), served == 0, "{reported}");
         }
+    }
+
+    #[tokio::test]
+    async fn on_a_volume_that_hangs_a_caller_is_served_what_was_read_before_and_is_still_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(FolderStore::open(folder.path()).unwrap().store);
+        let [owner, other] = [1, 2].map(|byte| Owner::from([byte; 32]));
+        store.create(&owner, None, draft("one")).await.unwrap();
+        let gone = store.create(&owner, None, draft("gone")).await.unwrap();
+        store.create(&other, None, draft("other")).await.unwrap();
+        let judged = Arc::new(ReadySkills::new(None, tokio::sync::watch::Sender::new(0)));
+        let mut catalogs = CallerCatalogs::new(Arc::clone(&store), runtime(Rules::default()), judged);
+        let base = Arc::new(Snapshot::without_catalog(RuntimeSettings::default(), ""));
+        assert_eq!(catalogs.served(owner.clone(), Arc::clone(&base)).await.skills.len(), 2);
+        store.create(&owner, None, draft("two")).await.unwrap();
+        store.delete(&owner, &gone.id).await.unwrap();
+        let reads = std::mem::replace(
+            &mut catalogs.reads,
+            VolumeThreads::new(0, Duration::from_millis(10), LATE),
+        );
+        assert_eq!(catalogs.served(owner.clone(), Arc::clone(&base)).await.skills.len(), 1);
+        assert_eq!(catalogs.served(other, Arc::clone(&base)).await.skills.len(), 0);
+        catalogs.reads = reads;
+        assert_eq!(catalogs.served(owner, base).await.skills.len(), 2);
     }
 
     #[tokio::test]

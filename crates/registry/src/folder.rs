@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use knack_skill::tree;
@@ -31,6 +32,7 @@ use crate::no_link;
 use crate::owner::Owner;
 use crate::page::{Page, Paged};
 use crate::store::Store;
+use crate::volume_threads::VolumeThreads;
 
 mod open;
 mod pack;
@@ -42,6 +44,17 @@ const SKILLS_MAX: usize = 10_000;
 /// Bytes of all files of all versions: they are in memory while they are served.
 const BYTES_MAX: u64 = 512 << 20;
 
+/// Contents that are read on a thread at once.
+const READS_AT_ONCE: usize = 16;
+/// How long a caller waits for a content: at most 8 MiB, behind 15 others.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+/// The answer of a read that takes longer.
+const LATE_READ: &str = "the volume that keeps the skills did not answer in time; try again";
+/// How long a caller waits for a change: for the 127 others that one caller may make at once, each of some steps to the disk.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(30);
+/// The answer of a change that takes longer.
+const LATE_CHANGE: &str = "the volume that keeps the skills did not answer in time, and may make the change later; list the skills, then try again";
+
 /// The refusal of a change for which the volume has no room. A whole skill can be deleted without room.
 const FULL_VOLUME: &str = "the volume that keeps the skills is full; delete a skill, or enlarge the volume";
 
@@ -49,13 +62,16 @@ const FULL_VOLUME: &str = "the volume that keeps the skills is full; delete a sk
 #[derive(Debug)]
 pub struct FolderStore {
     inner: Arc<Inner>,
+    reads: VolumeThreads,
+    /// One thread: changes are one after the other, and what waits for its turn has not begun.
+    writes: VolumeThreads,
 }
 
 #[derive(Debug)]
 struct Inner {
     root: PathBuf,
     disk: Box<dyn Disk>,
-    /// Changes are one after the other.
+    /// Held for a change and what follows its failure.
     writing: Mutex<()>,
     index: RwLock<FolderIndex>,
     /// Counts the changes of `index`.
@@ -108,6 +124,8 @@ impl FolderStore {
                 changes: AtomicU64::new(0),
                 _lock: lock,
             }),
+            reads: VolumeThreads::new(READS_AT_ONCE, READ_PATIENCE, LATE_READ),
+            writes: VolumeThreads::new(1, CHANGE_PATIENCE, LATE_CHANGE),
         };
         Ok(OpenedFolder { store, secret, broken })
     }
@@ -129,19 +147,18 @@ impl FolderStore {
             .unwrap_or_default()
     }
 
-    /// The files of a version, for a caller that has its entry.
+    /// The files of a version, for a caller that has its entry. Blocks.
     pub fn files(&self, entry: &SkillEntry, number: u32) -> Result<Files, StoreError> {
         self.inner.files(entry, number)
     }
 
-    /// Runs a blocking part beside the threads that serve requests.
-    async fn aside<T: Send + 'static>(
+    /// Makes a change beside the threads that serve requests.
+    async fn change<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
+        change: impl FnOnce(&Inner) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let inner = Arc::clone(&self.inner);
-        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
-        done.unwrap_or_else(|error| Err(StoreError::Failed(error.to_string())))
+        self.writes.done(move || change(&inner)).await.flatten()
     }
 }
 
@@ -350,7 +367,7 @@ impl Inner {
 impl Store for FolderStore {
     async fn create(&self, owner: &Owner, title: Option<String>, draft: Draft) -> Result<SkillEntry, StoreError> {
         let owner = owner.clone();
-        self.aside(move |inner| inner.create(&owner, title, &draft)).await
+        self.change(move |inner| inner.create(&owner, title, &draft)).await
     }
 
     async fn would_keep(&self, owner: &Owner, id: Option<&str>, draft: &Draft) -> Result<(), StoreError> {
@@ -368,7 +385,7 @@ impl Store for FolderStore {
         make_default: bool,
     ) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| {
+        self.change(move |inner| {
             let change = |entry: &SkillEntry| entry.with_version(&draft, make_default, &Stamp::of_now());
             inner.add_version(&owner, &id, &draft, change)
         })
@@ -377,7 +394,7 @@ impl Store for FolderStore {
 
     async fn add_in_turn(&self, owner: &Owner, id: &str, draft: Draft) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| {
+        self.change(move |inner| {
             let change = |entry: &SkillEntry| entry.with_version_in_turn(&draft, &Stamp::of_now());
             inner.add_version(&owner, &id, &draft, change)
         })
@@ -401,28 +418,30 @@ impl Store for FolderStore {
 
     async fn set_default(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| inner.set_default(&owner, &id, number)).await
+        self.change(move |inner| inner.set_default(&owner, &id, number)).await
     }
 
     async fn set_mode(&self, owner: &Owner, id: &str, mode: Mode) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| inner.set_mode(&owner, &id, mode)).await
+        self.change(move |inner| inner.set_mode(&owner, &id, mode)).await
     }
 
     async fn delete(&self, owner: &Owner, id: &str) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| inner.delete(&owner, &id)).await
+        self.change(move |inner| inner.delete(&owner, &id)).await
     }
 
     async fn delete_version(&self, owner: &Owner, id: &str, number: u32) -> Result<SkillEntry, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| inner.delete_version(&owner, &id, number)).await
+        self.change(move |inner| inner.delete_version(&owner, &id, number))
+            .await
     }
 
     async fn content(&self, owner: &Owner, id: &str, number: u32) -> Result<Files, StoreError> {
         let (owner, id) = (owner.clone(), id.to_owned());
-        self.aside(move |inner| inner.files(&*inner.get(&owner, &id)?, number))
-            .await
+        let inner = Arc::clone(&self.inner);
+        let read = move || inner.files(&*inner.get(&owner, &id)?, number);
+        self.reads.done(read).await.flatten()
     }
 }
 
@@ -447,5 +466,46 @@ impl From<io::Error> for Failure {
 impl From<serde_json::Error> for Failure {
     fn from(error: serde_json::Error) -> Self {
         Self::Disk(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{draft, wait};
+
+    fn upload(name: &str) -> Draft {
+        let file = knack_skill::model::SkillFile {
+            bytes: format!("---\nname: {name}\ndescription: d\n---\nx").as_bytes().into(),
+            executable: false,
+        };
+        draft(name, Files::from([("SKILL.md".to_owned(), file)]))
+    }
+
+    #[test]
+    fn all_that_touches_the_volume_is_within_the_bounds_of_its_threads_and_the_rest_is_answered() {
+        let work = tempfile::tempdir().unwrap();
+        wait(async {
+            let mut store = FolderStore::open(work.path()).unwrap().store;
+            let owner = Owner::from([1; 32]);
+            let kept = store.create(&owner, None, upload("kept")).await.unwrap();
+            let hangs = || VolumeThreads::new(0, Duration::from_millis(10), "late");
+            (store.reads, store.writes) = (hangs(), hangs());
+            for late in [
+                store.create(&owner, None, upload("other")).await,
+                store.add_version(&owner, &kept.id, upload("kept"), true).await,
+                store.add_in_turn(&owner, &kept.id, upload("kept")).await,
+                store.set_default(&owner, &kept.id, 1).await,
+                store.set_mode(&owner, &kept.id, Mode::Off).await,
+                store.delete_version(&owner, &kept.id, 1).await,
+                store.delete(&owner, &kept.id).await,
+            ] {
+                assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
+            }
+            let late = store.content(&owner, &kept.id, 1).await;
+            assert!(matches!(late, Err(StoreError::Unavailable(_))), "{late:?}");
+            assert_eq!(store.get(&owner, &kept.id).await.unwrap(), kept);
+            assert_eq!(store.find(&owner, "other").await.unwrap(), None, "not begun");
+        });
     }
 }

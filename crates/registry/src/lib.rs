@@ -47,6 +47,7 @@ mod route;
 mod service;
 mod store;
 mod upload;
+mod volume_threads;
 
 pub use agent_flow::AgentFlow;
 pub use answer::{RefusalKind, RepeatRefusal};
@@ -83,6 +84,7 @@ pub use route::{ApiCall, BETA as SKILLS_BETA, Dialect, Operation, route};
 pub use service::{ElsewhereKept, Registry, execute_shared};
 pub use store::{Store, document};
 pub use upload::{Unpack, sent_name, zipped, zipped_content};
+pub use volume_threads::VolumeThreads;
 
 /// The files of a skill by path relative to its folder.
 pub type Files = std::collections::BTreeMap<String, knack_skill::model::SkillFile>;

@@ -24,7 +24,6 @@ use super::execution::Execution;
 use super::index::{DiskLine, Index, Location};
 use super::inner::Inner;
 use super::lines::{FOLDER, Line, WRITER};
-use super::reads::Reads;
 use super::segments::Segments;
 use super::settings::HistorySettings;
 use super::writer::{WriterMessage, write};
@@ -34,6 +33,7 @@ use crate::error::StoreError;
 use crate::model::now;
 use crate::no_link;
 use crate::owner::Owner;
+use crate::volume_threads::VolumeThreads;
 
 /// Notes that wait for the disk: three of each of some hundred runs at once.
 const QUEUE_MAX: usize = 1_024;
@@ -41,6 +41,12 @@ const QUEUE_MAX: usize = 1_024;
 const QUEUE_MAX_BYTES: usize = 8 << 20;
 /// The longest wait for the disk, at an orderly end and for a report.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Reads that are on a thread at once.
+const READS_AT_ONCE: usize = 16;
+/// How long a caller waits for a read.
+const READ_PATIENCE: Duration = Duration::from_secs(5);
+/// The answer of a read that takes longer.
+const LATE: &str = "the history could not be read from its volume in time; try again";
 /// Pause before a flush for which the queue has no room asks again. It waits on no thread: all of them would be gone on a disk that hangs.
 const FULL_PAUSE: Duration = Duration::from_millis(20);
 
@@ -51,7 +57,7 @@ pub struct FolderHistory {
     /// `None` while it is dropped.
     pub(super) sender: Option<SyncSender<WriterMessage>>,
     writer: Option<thread::JoinHandle<()>>,
-    reads: Reads,
+    reads: VolumeThreads,
     _lock: File,
 }
 
@@ -156,7 +162,7 @@ impl FolderHistory {
             inner,
             sender: Some(sender),
             writer: Some(writer),
-            reads: Reads::default(),
+            reads: VolumeThreads::new(READS_AT_ONCE, READ_PATIENCE, LATE),
             _lock: lock,
         };
         Ok(OpenedHistory {
@@ -242,10 +248,12 @@ impl FolderHistory {
             let read = locations.into_iter().map(|(id, location)| inner.read(&id, location));
             read.filter_map(Result::transpose).collect::<io::Result<Vec<_>>>()
         };
-        if needs_disk {
-            return self.reads.done(read).await;
-        }
-        read().map_err(|error| StoreError::Failed(error.to_string()))
+        let read = if needs_disk {
+            self.reads.done(read).await?
+        } else {
+            read()
+        };
+        read.map_err(|error| StoreError::Failed(error.to_string()))
     }
 }
 
@@ -344,7 +352,7 @@ mod tests {
                 limit: 9,
             };
             assert_eq!(history.find(&caller, &all).await.unwrap().items.len(), 1);
-            history.reads = Reads::new(0, Duration::from_millis(10));
+            history.reads = VolumeThreads::new(0, Duration::from_millis(10), LATE);
             let refused = history.find(&caller, &all).await.unwrap_err();
             assert!(matches!(refused, StoreError::Unavailable(_)), "{refused}");
             let refused = history.get(&caller, "a").await.unwrap_err();

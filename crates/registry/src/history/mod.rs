@@ -8,7 +8,6 @@ mod holders;
 mod index;
 mod inner;
 mod lines;
-mod reads;
 mod segments;
 mod settings;
 mod writer;
