@@ -207,6 +207,7 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
     let _building = packages.map(|packages| packages.follow(changes));
     let grants = Grants::parse(&args.allow_env, |name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
     let recorder = recorder(&args)?;
+    let secret = secret(uploads.as_deref());
     let gateway = Arc::new(Gateway {
         catalog,
         catalog_age: None,
@@ -217,12 +218,12 @@ pub async fn dev(args: DevArgs) -> anyhow::Result<ExitCode> {
         uploads: uploads.clone().map(|uploads| uploads as Arc<dyn Uploads>),
         skill_runs: SkillRuns::new(args.run_model.clone()),
         history: uploads.as_ref().and_then(|uploads| uploads.runs()),
-        discovery: Some(Arc::new(ServedSkills::default())),
+        discovery: Some(Arc::new(ServedSkills::new(secret.clone()))),
         files: FileStore::open(FILES_QUOTA_BYTES).context(FILES_FOLDER_REFUSED)?,
         user_files: user_files(&args)?,
         files_folder: files_folder.clone(),
         turn_store: TurnStore::new(args.record_store_mib << 20),
-        secret: Arc::new(secret(uploads.as_deref()).into()),
+        secret: Arc::new(secret.into()),
         replicas: None,
         requests: RequestMemory::new(&MemoryBudget::of_process(), BodyTimes::default()),
         metrics,

@@ -26,7 +26,7 @@ const RUNS: Pace = Pace {
 #[derive(Debug, Clone, Copy)]
 pub struct SkillPaces {
     /// Lists, records, contents, executions.
-    pub(crate) reads: Pace,
+    pub reads: Pace,
     /// All that changes a skill.
     pub changes: Pace,
     /// Calls to a catalog: searches, and installs from it; an install is a change, too.

@@ -9,18 +9,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use knack_registry::{Disk, RealDisk};
 use knack_wire::own_files::FILE_PREFIX;
 
 use super::bounds::Bounds;
-use super::files_caller::FilesCaller;
 use super::objects::{ContainerFile, FileOwner, NewContainerFile, NewFile, Object, Source};
 use super::operation::{Answer, Op, RemovedIds, Reply};
 use super::refusal::FilesRefusal;
-use super::store::{Clock, UploadStore, UserFiles, new_id};
+use super::store::{Clock, new_id};
 use super::table::{StoreUsage, Table};
 use super::vault::Vault;
 
@@ -86,6 +84,16 @@ impl LocalFiles {
         tokio::spawn(sweep(Arc::downgrade(self)));
     }
 
+    /// The time.
+    pub(super) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// How long a container that asks for nothing else lives without use. Does not block.
+    pub(super) fn idle(&self) -> SignedDuration {
+        self.bounds.idle
+    }
+
     /// How much there is. Does not block.
     pub fn usage(&self) -> StoreUsage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
@@ -112,7 +120,7 @@ impl LocalFiles {
         &self,
         action: impl FnOnce(&mut Table, Timestamp) -> Result<T, FilesRefusal>,
     ) -> Result<T, FilesRefusal> {
-        let now = (self.clock)();
+        let now = self.now();
         let mut table = self.lock();
         table.prune(now);
         // Expired objects are gone, even if the disk still has them.
@@ -255,25 +263,6 @@ impl LocalFiles {
     }
 }
 
-impl UserFiles {
-    /// An empty store with a temporary folder of its own. Must be called within a tokio runtime: what is expired is removed
-    /// in the background.
-    pub fn temporary(bounds: Bounds, clock: Clock) -> io::Result<Arc<Self>> {
-        Ok(Self::sweeping(LocalFiles::temporary(bounds, clock)?))
-    }
-
-    /// The store in a folder that is kept. Must be called within a tokio runtime.
-    pub fn open(folder: &Path, bounds: Bounds, clock: Clock) -> io::Result<Arc<Self>> {
-        Ok(Self::sweeping(LocalFiles::open(folder, bounds, clock)?))
-    }
-
-    fn sweeping(store: LocalFiles) -> Arc<Self> {
-        let store = Arc::new(store);
-        store.sweep_in_background();
-        Self::of(store)
-    }
-}
-
 /// Operations without content.
 fn in_table(table: &mut Table, owner: &FileOwner, op: Op, now: Timestamp) -> Result<Answer, FilesRefusal> {
     match op {
@@ -339,24 +328,6 @@ pub(super) fn failed(error: &io::Error) -> FilesRefusal {
         return FilesRefusal::Full("the volume that keeps the files is full".to_owned());
     }
     FilesRefusal::Failed
-}
-
-#[async_trait]
-impl UploadStore for Arc<LocalFiles> {
-    async fn call(&self, who: &FilesCaller, op: Op, content: Bytes) -> Result<Reply, FilesRefusal> {
-        let (store, owner) = (Self::clone(self), FileOwner::here(who.bucket()));
-        let done = tokio::task::spawn_blocking(move || store.execute(&owner, op, &content)).await;
-        // It panicked, or the process ends.
-        done.unwrap_or(Err(FilesRefusal::Failed))
-    }
-
-    fn now(&self) -> Timestamp {
-        (self.clock)()
-    }
-
-    fn idle(&self) -> SignedDuration {
-        self.bounds.idle
-    }
 }
 
 async fn sweep(store: Weak<LocalFiles>) {

@@ -9,9 +9,11 @@
 //! A store is asked for what [`Op`] says, wherever it is: ids, ages and bounds are the table's, pages and shapes the gateway's.
 
 mod bounds;
+mod caller_calls;
 mod containers;
 mod files_caller;
 mod files_request;
+mod folder_files;
 mod form;
 mod info;
 mod local;

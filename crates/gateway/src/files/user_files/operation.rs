@@ -242,7 +242,7 @@ fn sent_refusal(refusal: FilesRefusal) -> SentRefusal {
         FilesRefusal::NotAllowed(text, _) => SentRefusal::Invalid(text.to_owned()),
         FilesRefusal::TooLarge(text) => SentRefusal::TooLarge(text),
         FilesRefusal::Full(text) => SentRefusal::Full(text),
-        FilesRefusal::Busy | FilesRefusal::TooOften => SentRefusal::Busy,
+        FilesRefusal::Busy | FilesRefusal::TooOften(_) => SentRefusal::Busy,
         FilesRefusal::NoSuchPath | FilesRefusal::Failed | FilesRefusal::Away => SentRefusal::Failed,
     }
 }

@@ -21,8 +21,8 @@ pub enum FilesRefusal {
     Failed,
     /// The registry that keeps files gives no answer.
     Away,
-    /// This gateway, or the registry, has too much to do.
+    /// This gateway, or the registry, has too much to do, or its volume does not answer.
     Busy,
-    /// This caller has asked the registry too often.
-    TooOften,
+    /// This caller has asked too often: the message, with its limit.
+    TooOften(String),
 }

@@ -9,11 +9,12 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use knack_hub_api::client::HubClient;
 use knack_memory::MemoryBudget;
-use knack_serving::sources::{Pace, SourcePermit, Sources};
+use knack_serving::sources::Pace;
 use knack_trust::read_answer;
 use tokio::time::Instant;
 
 use super::bounds::Bounds;
+use super::caller_calls::CallerCalls;
 use super::files_caller::FilesCaller;
 use super::operation::{self, FILES_PATH, Op, Reply};
 use super::refusal::FilesRefusal;
@@ -30,7 +31,7 @@ const SENDING_MAX_BYTES: usize = 32 << 20;
 const SENDING_PATIENCE: Duration = Duration::from_secs(10);
 /// Calls of one caller: half of what the registry takes of all gateways of a namespace, so that none uses up what all of them
 /// have.
-pub(super) const CALLER_CALLS: Pace = Pace {
+const CALLER_CALLS: Pace = Pace {
     at_once: 16,
     burst: 250,
     refill: Duration::from_millis(40),
@@ -47,8 +48,7 @@ const CONTENT_MAX_BYTES: usize = 30 << 20;
 pub struct RemoteFiles {
     client: HubClient,
     replicas: Option<Arc<Replicas>>,
-    /// By caller.
-    calls: Arc<Sources>,
+    calls: CallerCalls,
     /// The memory budget for what is sent: a request is a copy of the content that its client has sent.
     sending: MemoryBudget,
 }
@@ -60,27 +60,8 @@ impl RemoteFiles {
         Self {
             client,
             replicas,
-            calls: Arc::new(Sources::new(CALLER_CALLS)),
+            calls: CallerCalls::new(CALLER_CALLS),
             sending: memory.part(SENDING_MAX_BYTES),
-        }
-    }
-
-    /// The right of a caller to one call, for which a model request waits.
-    async fn turn(&self, who: &FilesCaller) -> Result<SourcePermit, FilesRefusal> {
-        let caller = knack_skill::digest::hex(&who.counted);
-        // A key costs its sender nothing, an address does.
-        let group = who
-            .address
-            .map_or_else(|| caller.clone(), |address| address.to_string());
-        loop {
-            let now = Instant::now();
-            if let Some(turn) = self.calls.take_of_group(&group, &caller, now) {
-                return Ok(turn);
-            }
-            if who.until.is_none_or(|until| until <= now) {
-                return Err(FilesRefusal::TooOften);
-            }
-            tokio::time::sleep(CALLER_CALLS.refill).await;
         }
     }
 
@@ -115,7 +96,7 @@ impl UploadStore for RemoteFiles {
         if !op.is_sound() {
             return Err(FilesRefusal::Invalid("id", "an id or a name is too long".to_owned()));
         }
-        let _turn = self.turn(who).await?;
+        let _turn = self.calls.turn(who).await?;
         let most = match op {
             Op::FileContent(_) | Op::ContainerFileContent(..) => LINE_MAX_BYTES + CONTENT_MAX_BYTES,
             _ => LINE_MAX_BYTES,

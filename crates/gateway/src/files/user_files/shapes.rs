@@ -4,7 +4,6 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
 use knack_registry::{Dialect, Paged};
-use knack_serving::sources::Pace;
 use knack_serving::until_sent;
 use knack_wire::{Fault, Format};
 use serde_json::{Value, json};
@@ -12,7 +11,6 @@ use serde_json::{Value, json};
 use super::CONTAINER_FOLDER;
 use super::objects::{Container, ContainerFile, FileInfo, Source};
 use super::refusal::FilesRefusal;
-use super::remote::CALLER_CALLS;
 use crate::http_server::budget::Holding;
 use crate::http_server::fault::fault;
 
@@ -181,18 +179,9 @@ pub(super) fn fault_of(refusal: &FilesRefusal) -> Fault {
         ),
         FilesRefusal::Busy => Fault::new(
             503,
-            "There are too many requests about files, or too many bytes of files, at this moment; try again in a second.",
+            "There are too many requests about files, or too many bytes of files, or their volume does not answer, at this moment; try \
+             again in a second.",
         ),
-        FilesRefusal::TooOften => {
-            let Pace { at_once, burst, refill } = CALLER_CALLS;
-            Fault::new(
-                429,
-                format!(
-                    "Too many requests about files by this caller: at most {at_once} at once, and {burst} in a burst, then one every \
-                     {} ms; try again in a second.",
-                    refill.as_millis()
-                ),
-            )
-        }
+        FilesRefusal::TooOften(message) => Fault::new(429, message.clone()),
     }
 }

@@ -258,7 +258,7 @@ impl UserFiles {
             match self.add_to_container(caller, id, file, content.clone()).await {
                 Ok(file) => kept.push(file),
                 // The answer does not wait for each of them in vain.
-                Err(FilesRefusal::Away | FilesRefusal::Busy | FilesRefusal::TooOften) => {
+                Err(FilesRefusal::Away | FilesRefusal::Busy | FilesRefusal::TooOften(_)) => {
                     refused += files.len() - index;
                     break;
                 }

@@ -14,12 +14,13 @@ use knack_wire::history::{Caller, HistorySecret};
 
 use disk::{DiskStep, FailingDisk, Fate};
 
+use super::folder_files::FolderFiles;
 use super::local::failed;
 use super::objects::{NewContainerFile, NewFile};
 use super::store::Clock;
 use super::{
     Answer, Bounds, Container, FileOwner, FilesCaller, FilesRefusal, LocalFiles, NewContainer, Op, Reply, Source,
-    UploadStore, UserFiles,
+    UserFiles,
 };
 
 #[path = "../../../../../tests/support/disk.rs"]
@@ -322,7 +323,7 @@ fn two_writers_of_one_container_keep_each_others_files_and_the_last_of_a_path_co
 #[tokio::test]
 async fn a_reader_gets_what_is_there_now_of_files_that_others_replace_or_delete() {
     let local = Arc::new(LocalFiles::temporary(Bounds::default(), clock()).unwrap());
-    let store = UserFiles::of(Arc::clone(&local));
+    let store = UserFiles::of(FolderFiles::over(Arc::clone(&local)));
     let caller = Caller::new(&HistorySecret::new([1; 32]), b"key");
     let owner = FileOwner::here(caller.bucket());
     let who = FilesCaller::new(caller, owner.caller, None);
@@ -391,7 +392,7 @@ fn what_async_threads_ask_for_waits_for_no_disk() {
     }
     let (sender, heard) = mpsc::channel();
     let asked = Arc::clone(&store);
-    std::thread::spawn(move || sender.send((UploadStore::idle(&asked), asked.usage().files)));
+    std::thread::spawn(move || sender.send((asked.idle(), asked.usage().files)));
     // Whoever waits for the disk waits until this thread goes on.
     let heard = heard.recv_timeout(Duration::from_mins(1));
     drop(waits);
