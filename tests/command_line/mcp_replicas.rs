@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,12 +28,17 @@ struct Owner {
     news: broadcast::Sender<KeptValue>,
     /// Method and id of each request about a run.
     asked: Arc<Mutex<Vec<String>>>,
+    /// Whether the replicas have no link.
+    is_away: Arc<AtomicBool>,
 }
 
 impl Owner {
     fn new() -> Self {
-        let (news, asked) = (broadcast::channel(16).0, Arc::default());
-        Self { news, asked }
+        Self {
+            news: broadcast::channel(16).0,
+            asked: Arc::default(),
+            is_away: Arc::default(),
+        }
     }
 
     fn routes(&self) -> Router {
@@ -48,6 +54,10 @@ impl Owner {
         self.asked.lock().unwrap().push(format!("{method} {id}"));
     }
 
+    fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::SeqCst)
+    }
+
     /// Ids of runs that were asked for by a method, each once: what is not answered in time is sent again.
     fn of(&self, method: &str) -> BTreeSet<String> {
         let asked = self.asked.lock().unwrap();
@@ -61,28 +71,36 @@ fn line(value: &impl serde::Serialize) -> Bytes {
 }
 
 async fn follow(State(owner): State<Owner>) -> Response {
+    if owner.is_away() {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
     let secret = KeptKey([5; 32]);
     let first = [KeptLine::Hello(KeptHello { secret }), KeptLine::Synced];
-    let news = futures::stream::unfold(owner.news.subscribe(), |mut news| async move {
+    let news = futures::stream::unfold((owner.news.subscribe(), owner), |(mut news, owner)| async move {
         let next = tokio::time::timeout(Duration::from_secs(1), news.recv()).await;
         let next = match next {
             Ok(value) => KeptLine::Kept(value.ok()?),
+            Err(_) if owner.is_away() => return None,
             Err(_) => KeptLine::Ping,
         };
-        Some((line(&next), news))
+        Some((line(&next), (news, owner)))
     });
     let first = futures::stream::iter(first.map(|next| line(&next)));
     Body::from_stream(first.chain(news).map(Ok::<_, Infallible>)).into_response()
 }
 
 async fn keep(State(owner): State<Owner>, Path((client, keys)): Path<(String, String)>, sealed: Bytes) -> StatusCode {
+    if owner.is_away() {
+        return StatusCode::SERVICE_UNAVAILABLE;
+    }
     let value = KeptValue {
         client: client.parse().unwrap(),
         keys: read_keys(&keys).unwrap(),
         opening: None,
         bytes: sealed.len() as u64,
     };
-    owner.news.send(value).unwrap();
+    // It is no error if there is no receiver.
+    let _ = owner.news.send(value);
     StatusCode::NO_CONTENT
 }
 
@@ -117,11 +135,61 @@ fn message(gateway: &Gateway, key: &str, session: Option<&str>, body: &Value) ->
     }
 }
 
+/// The id of a new session of the client `sk-a`.
+async fn session(gateway: &Gateway) -> String {
+    let params =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
+    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    let opened = message(gateway, "sk-a", None, &body).send().await.unwrap();
+    opened.headers()["mcp-session-id"].to_str().unwrap().to_owned()
+}
+
 async fn cancel(gateway: &Gateway, key: &str, session: &str, id: u64) {
     let params = json!({"requestId": id, "reason": "r"});
     let body = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     let answer = message(gateway, key, Some(session), &body).send().await.unwrap();
     assert_eq!(answer.status(), StatusCode::ACCEPTED);
+}
+
+/// Waits until a gateway serves the skill and is linked, or is not.
+async fn linked(gateway: &Gateway, is_linked: bool) {
+    until(
+        "the skill is served, and the link is as it is meant to be",
+        async || {
+            let (_, metrics) = gateway.probe("metrics").await;
+            let expected = format!("\nknack_gateway_kept_linked {}\n", u8::from(is_linked));
+            metrics.contains(&expected) && gateway.ready().await.1.contains("skills=1")
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_is_cancelled_once_the_link_is_back_that_was_down() {
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
+    let owner = Owner::new();
+    hub.more = owner.routes();
+    hub.start();
+    let start = || Gateway::start(folder.path(), &model.url, &hub.url, &[("KNACK_MCP", "true")]);
+    let (mut one, mut other) = (start(), start());
+    for gateway in [&mut one, &mut other] {
+        gateway.healthy().await;
+        linked(gateway, true).await;
+    }
+    let session = session(&other).await;
+    let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(60)"}});
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params});
+    let call = tokio::spawn(message(&one, "sk-a", Some(&session), &body).send());
+    until("it runs", async || owner.of("POST").len() == 1).await;
+    owner.is_away.store(true, Ordering::SeqCst);
+    for gateway in [&one, &other] {
+        linked(gateway, false).await;
+    }
+    cancel(&other, "sk-a", &session, 7).await;
+    assert_eq!(owner.of("DELETE").len(), 0);
+    owner.is_away.store(false, Ordering::SeqCst);
+    until("the run is ended", async || owner.of("DELETE").len() == 1).await;
+    assert_eq!(call.await.unwrap().unwrap().status(), 200);
 }
 
 #[tokio::test]
@@ -134,18 +202,9 @@ async fn a_call_is_cancelled_at_another_replica_than_the_one_that_serves_it() {
     let (mut one, mut other) = (start(), start());
     for gateway in [&mut one, &mut other] {
         gateway.healthy().await;
-        until("the skill is served, and the link is there", async || {
-            let (_, metrics) = gateway.probe("metrics").await;
-            let is_linked = metrics.contains("\nknack_gateway_kept_linked 1\n");
-            is_linked && gateway.ready().await.1.contains("skills=1")
-        })
-        .await;
+        linked(gateway, true).await;
     }
-    let params =
-        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
-    let body = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
-    let opened = message(&other, "sk-a", None, &body).send().await.unwrap();
-    let session = opened.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    let session = session(&other).await;
     let call = |id: u64| {
         let params = json!({"name": "run_code", "arguments": {"code": "import time\ntime.sleep(60)"}});
         let body = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});

@@ -4,7 +4,8 @@
 //! an answer with hidden turns or files ─▶ queue ─▶ sealed ─▶ PUT /v1/kept/…        behind the answer
 //! the hub's stream /v1/kept ─▶ index: which values there are                        all the time
 //! a conversation that the index knows, without a saved turn here ─▶ GET /v1/kept/…      bounded, then as without
-//! a client cancels a request that is not here ─▶ PUT /v1/kept/… of nothing ─▶ stream ─▶ the replica that serves it
+//! a client cancels a request that is not here ─▶ PUT /v1/kept/… of nothing ─▶ stream ─▶ the replica that serves it; once more
+//!                                                                                    after a while, or when the link is back
 //! ```
 //!
 //! A request whose conversation has no hidden turns costs one look-up in the index and never a call: the index decides.
@@ -16,6 +17,7 @@ mod follow;
 mod index;
 mod read;
 mod sealed;
+mod untold;
 mod write;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +32,7 @@ pub(crate) use read::{FoundTurn, STAGED_TIMEOUT};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use untold::Untold;
 
 use super::files::FileStore;
 use crate::callers::caller::CallerSecret;
@@ -69,6 +72,8 @@ pub struct Replicas {
     borrowed: Arc<FileStore>,
     /// Requests that are served here.
     cancellations: Arc<Cancellations>,
+    /// Cancellations that other replicas may not know.
+    untold: Untold,
     metrics: ReplicaMetrics,
 }
 
@@ -115,6 +120,7 @@ impl Replicas {
             reading: memory.part(WAITING_MAX_BYTES),
             borrowed: FileStore::open(BORROWED_QUOTA_BYTES)?,
             cancellations: Arc::default(),
+            untold: Untold::default(),
             metrics,
         });
         let closing = CancellationToken::new();
@@ -122,6 +128,8 @@ impl Replicas {
         let (mut following, mut writing) = (Tasks::default(), Tasks::default());
         let link = follow::follow(Arc::clone(&replicas), secret, sender);
         following.spawn("link to the other replicas", link);
+        let telling = untold::tell_again(Arc::clone(&replicas));
+        following.spawn("cancellations for the other replicas", telling);
         for waiting in waiting {
             let lane = write::write_all(Arc::clone(&replicas), waiting, closing.clone());
             writing.spawn_finite("writing to the other replicas", lane);
@@ -156,11 +164,20 @@ impl Replicas {
         Arc::clone(&self.cancellations)
     }
 
-    /// Tells the other replicas that a client cancels a request. Nothing is queued: the client waits, within its own bound of
-    /// requests at once, so that one that cancels much takes no room from the values of others.
+    /// Tells the other replicas that a client cancels a request, now and once more. Before the first link nobody else knows the client
+    /// by this key. It does not wait in the queue of values, so that one that cancels much takes no room from those of others.
     pub async fn cancel(&self, client: KeyedHash, request: KeyedHash) {
-        if !self.is_linked() {
+        if !self.has_secret() {
             return;
+        }
+        let is_told = self.tell(client, request).await;
+        self.untold.add(client, request, is_told, Instant::now());
+    }
+
+    /// Tells the other replicas of a cancellation; whether the hub has taken it.
+    async fn tell(&self, client: KeyedHash, request: KeyedHash) -> bool {
+        if !self.is_linked() {
+            return false;
         }
         let path = KeptValue::cancellation(KeptKey(client), KeptKey(request)).path(&self.runtime);
         let path = &path;
@@ -169,11 +186,15 @@ impl Replicas {
             self.hub.at(at).put_bytes(path, Bytes::new()).await
         });
         let why = match tokio::time::timeout(CANCEL_TIMEOUT, call).await {
-            Ok(Ok(())) => return,
+            Ok(Ok(())) => return true,
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer in time".to_owned(),
         };
-        tracing::info!(why, "other replicas do not know that a client has cancelled a request");
+        tracing::info!(
+            why,
+            "other replicas do not know yet that a client has cancelled a request"
+        );
+        false
     }
 
     fn is_linked(&self) -> bool {
