@@ -113,7 +113,10 @@ impl CallerCatalogs {
             }
             return base;
         }
-        let kept = lock(&self.made).get(&owner).map(|last| last.skills.clone()).unwrap_or_default();
+        let kept = lock(&self.made)
+            .get(&owner)
+            .map(|last| last.skills.clone())
+            .unwrap_or_default();
         let (store, runtime, from) = (Arc::clone(&self.store), self.runtime.clone(), Arc::clone(&base));
         let (read, beside) = (entries.clone(), kept.clone());
         let work = move || make(Some(store.as_ref()), &read, &beside, &runtime, from, changes);
@@ -190,7 +193,8 @@ fn make(
                 skills.insert(version.id.clone(), known.clone());
             } else {
                 let files = store.ok_or_else(|| LATE.to_owned());
-                let files = files.and_then(|store| store.files(entry, version.number).map_err(|error| error.to_string()));
+                let files =
+                    files.and_then(|store| store.files(entry, version.number).map_err(|error| error.to_string()));
                 let loaded = files.and_then(|files| load_stored(entry, version, files));
                 let allowed = loaded.and_then(|skill| {
                     let why = not_allowed(&runtime.rules, &skill.files, skill.requirements.as_ref());

@@ -167,7 +167,9 @@ impl Node {
         let line_start = before.trim_end_matches([' ', '\t', '-', '?', ':']);
         let is_first = line_start.is_empty() || line_start.ends_with('\n');
         // A list that is as far left as its key has the place of its first item, which a tab may precede.
-        let is_item = here.strip_prefix('-').is_some_and(|item| item.starts_with(char::is_whitespace));
+        let is_item = here
+            .strip_prefix('-')
+            .is_some_and(|item| item.starts_with(char::is_whitespace));
         let has_place = is_item || matches!(self.content, Content::Mapping(_));
         if is_first && has_place && before[line_start.len()..].contains('\t') {
             return Some(self.line);

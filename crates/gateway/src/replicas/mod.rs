@@ -128,7 +128,7 @@ impl Replicas {
         let (mut following, mut writing) = (Tasks::default(), Tasks::default());
         let link = follow::follow(Arc::clone(&replicas), secret, sender);
         following.spawn("link to the other replicas", link);
-        let telling = untold::tell_again(Arc::clone(&replicas));
+        let telling = Arc::clone(&replicas).tell_again();
         following.spawn("cancellations for the other replicas", telling);
         for waiting in waiting {
             let lane = write::write_all(Arc::clone(&replicas), waiting, closing.clone());
@@ -172,6 +172,19 @@ impl Replicas {
         }
         let is_told = self.tell(client, request).await;
         self.untold.add(client, request, is_told, Instant::now());
+    }
+
+    /// Tells what other replicas may not know, until the task is ended.
+    async fn tell_again(self: Arc<Self>) {
+        loop {
+            self.untold.some().await;
+            for (client, request) in self.untold.due(Instant::now()) {
+                if !self.tell(client, request).await {
+                    break;
+                }
+                self.untold.note_told(&request, Instant::now());
+            }
+        }
     }
 
     /// Tells the other replicas of a cancellation; whether the hub has taken it.

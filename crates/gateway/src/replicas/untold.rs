@@ -3,13 +3,12 @@
 //! The hub keeps no cancellation: it is for the replicas that listen at that moment. Which of them do, nobody here knows.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Replicas;
 use crate::model_calls::turn_store::KeyedHash;
 
 /// Cancellations that wait, about 100 bytes each. Of more the oldest is forgotten.
@@ -65,8 +64,17 @@ impl Untold {
         self.added.notify_one();
     }
 
+    /// Waits until something may be due.
+    pub(super) async fn some(&self) {
+        let is_empty = self.waiting().is_empty();
+        if is_empty {
+            self.added.notified().await;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+
     /// Client and request of each that is to be told now. What is too old is forgotten.
-    fn due(&self, now: Instant) -> Vec<(KeyedHash, KeyedHash)> {
+    pub(super) fn due(&self, now: Instant) -> Vec<(KeyedHash, KeyedHash)> {
         let mut waiting = self.waiting();
         waiting.retain(|one| now.saturating_duration_since(one.since) < AGE_MAX);
         let is_due = |told: Instant| now.saturating_duration_since(told) >= AGAIN_AFTER;
@@ -75,7 +83,7 @@ impl Untold {
     }
 
     /// Notes that the hub has taken one; after the second time it is done.
-    fn note_told(&self, request: &KeyedHash, now: Instant) {
+    pub(super) fn note_told(&self, request: &KeyedHash, now: Instant) {
         let mut waiting = self.waiting();
         let Some(at) = waiting.iter().position(|one| one.request == *request) else {
             return;
@@ -88,24 +96,6 @@ impl Untold {
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<UntoldCancellation>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells what waits, until the task is ended.
-pub(super) async fn tell_again(replicas: Arc<Replicas>) {
-    let untold = &replicas.untold;
-    loop {
-        let is_empty = untold.waiting().is_empty();
-        if is_empty {
-            untold.added.notified().await;
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-        for (client, request) in untold.due(Instant::now()) {
-            if !replicas.tell(client, request).await {
-                break;
-            }
-            untold.note_told(&request, Instant::now());
-        }
     }
 }
 
