@@ -90,7 +90,9 @@ impl Untold {
         };
         match waiting.get_mut(at) {
             Some(one) if one.told.is_none() => one.told = Some(now),
-            _ => drop(waiting.remove(at)),
+            _ => {
+                waiting.remove(at);
+            }
         }
     }
 
