@@ -202,6 +202,15 @@ def test_uploaded_skills_are_those_of_the_credential():
         equal((status, "skill://of-one-caller/SKILL.md" in text), (200, expected), headers)
         equal(text.count("of-one-caller/SKILL.md"), 2 * expected, "URI and name of one version")
 
+    async def switch(session, *_):
+        asked = {"skillId": "of-one-caller", "enabled": False}
+        return plain(await session.call_tool("omniroute_skills_enable", asked))
+
+    switched = talk(switch, "key-a")
+    equal((switched["isError"], json.loads(switched["content"][0]["text"])), (False, {"success": True, "enabled": False, "mode": "off"}))
+    equal("of-one-caller" in without_sdk("resources/list", {"x-api-key": "key-a"})[1], False, "it is off")
+    equal(talk(switch, "key-b")["isError"], True, "another's")
+
 
 def test_a_caller_with_a_credential_manages_its_skills():
     async def look(session, *_):

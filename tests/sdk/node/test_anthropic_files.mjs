@@ -1,4 +1,4 @@
-// Anthropic's Files API through the official JavaScript SDK: general and beta shapes, and runs that read and write files.
+// Anthropic's Files and Skills APIs through the official JavaScript SDK: general and beta shapes, and runs that read and write files.
 import assert from "node:assert/strict";
 import Anthropic, { toFile } from "@anthropic-ai/sdk";
 import { BASE, KEY, all, run } from "./checks.mjs";
@@ -42,7 +42,26 @@ async function a_life_of_files(files) {
   });
 }
 
+async function folder(name, text) {
+  const document = `---\nname: ${name}\ndescription: Says the word. Use when somebody asks for it.\n---\n${text}\n`;
+  return [await toFile(Buffer.from(document), `${name}/SKILL.md`), await toFile(Buffer.from([0, 255]), `${name}/data/all.bin`)];
+}
+
 await run("anthropic files for node", {
+  async skills_are_created_listed_and_deleted() {
+    const made = [];
+    for (let n = 0; n < 3; n += 1) made.push(await client.skills.create({ files: await folder(`node-ant-${n}`, "The word is plover.") }));
+    assert.deepEqual([made[0].type, made[0].display_name, made[0].source.type], ["skill", "node-ant-0", "custom"]);
+    const second = await client.skills.versions.create(made[0].id, { files: await folder("node-ant-0", "The word is avocet.") });
+    assert.deepEqual([second.type, second.skill_id], ["skill_version", made[0].id]);
+    const ids = made.map((skill) => skill.id);
+    const listed = (await all(client.skills.list({ limit: 2 }))).map((skill) => skill.id).filter((id) => ids.includes(id));
+    assert.deepEqual(listed, [...ids].reverse(), "over two pages");
+    assert.deepEqual(await all(stranger.skills.list()), []);
+    await assert.rejects(stranger.skills.delete(ids[0]), Anthropic.NotFoundError);
+    for (const id of ids) assert.equal((await client.skills.delete(id)).type, "skill_deleted");
+    await assert.rejects(client.skills.retrieve(ids[0]), Anthropic.NotFoundError);
+  },
   async a_file_is_uploaded_listed_read_and_deleted() {
     await a_life_of_files(client.files);
   },

@@ -168,6 +168,12 @@ await run("mcp for node", {
       assert.equal(ran.execution.output.words, 3);
       const past = await ask("executions", { status: "success", limit: 1 });
       assert.deepEqual(past.data, [ran.execution]);
+      const handlerCode = "---\nname: word\ndescription: Says a word.\n---\nThe word is plover.\n";
+      const body = JSON.stringify({ name: "word", description: "Says a word.", schema: {}, handlerCode });
+      const headers = { authorization: "Bearer key-m", "content-type": "application/json" };
+      const { id } = await (await fetch(`${base}/api/skills/install`, { method: "POST", headers, body })).json();
+      assert.deepEqual(await ask("enable", { skillId: id, enabled: false }), { success: true, enabled: false, mode: "off" });
+      assert.deepEqual((await ask("list", { mode: "off" })).data.map((row) => row.id), [id]);
     }, "key-m");
   },
 });

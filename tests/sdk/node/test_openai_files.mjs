@@ -1,4 +1,4 @@
-// OpenAI's Files and containers through the official JavaScript SDK: uploads, runs that read and write them, a container over two requests.
+// OpenAI's Files, containers and Skills through the official JavaScript SDK: uploads, runs that read and write them, a container over two requests.
 import assert from "node:assert/strict";
 import OpenAI, { toFile } from "openai";
 import { BASE, KEY, all, run } from "./checks.mjs";
@@ -19,7 +19,26 @@ function ask(text, environment) {
   return client.responses.create({ model: "gpt-x", input: text, tools: [{ type: "shell", environment }] });
 }
 
+async function folder(name, text) {
+  const document = `---\nname: ${name}\ndescription: Says the word. Use when somebody asks for it.\n---\n${text}\n`;
+  return [await toFile(Buffer.from(document), `${name}/SKILL.md`), await toFile(Buffer.from([0, 255]), `${name}/data/all.bin`)];
+}
+
 await run("openai files for node", {
+  async skills_are_created_listed_and_deleted() {
+    const made = [];
+    for (let n = 0; n < 3; n += 1) made.push(await client.skills.create({ files: await folder(`node-oai-${n}`, "The word is plover.") }));
+    assert.deepEqual([made[0].object, made[0].name, made[0].default_version], ["skill", "node-oai-0", "1"]);
+    const second = await client.skills.versions.create(made[0].id, { files: await folder("node-oai-0", "The word is avocet.") });
+    assert.deepEqual([second.object, second.version, second.skill_id], ["skill.version", "2", made[0].id]);
+    const ids = made.map((skill) => skill.id);
+    const listed = (await all(client.skills.list({ limit: 2 }))).map((skill) => skill.id).filter((id) => ids.includes(id));
+    assert.deepEqual(listed, [...ids].reverse(), "over two pages");
+    assert.deepEqual(await all(stranger.skills.list()), []);
+    await assert.rejects(stranger.skills.delete(ids[0]), OpenAI.NotFoundError);
+    for (const id of ids) assert.equal((await client.skills.delete(id)).deleted, true);
+    await assert.rejects(client.skills.retrieve(ids[0]), { status: 404, code: "not_found", param: "skill_id" });
+  },
   async a_file_is_uploaded_listed_read_and_deleted() {
     const made = [];
     for (let n = 0; n < 5; n += 1) made.push(await upload(`${n}.csv`, "a,b\n"));
