@@ -168,3 +168,50 @@ async fn programs_run_tools_here(gateway: &Gateway, hub: &Hub, base: &str) {
         "{metrics}"
     );
 }
+
+/// A version that is not the default is an object of its own on a cluster, and is named by the name of the skill.
+#[tokio::test]
+async fn programs_and_mcp_clients_run_the_version_that_they_name() {
+    let (folder, model, mut hub) = cluster(&[("token", "a token")]).await;
+    for version in ["1.0.0", "1.2.0", "2.0.0"] {
+        hub.release(version);
+    }
+    hub.start();
+    let more = [("KNACK_MCP", "true"), ("KNACK_REGISTRY", hub.url.as_str())];
+    let mut gateway = Gateway::start(folder.path(), &model.url, &hub.url, &more);
+    gateway.healthy().await;
+    // The fourth is the one without a number that every such hub has.
+    until("the versions are served", async || {
+        gateway.ready().await.1.contains("skills=4")
+    })
+    .await;
+    let base = gateway.url.strip_suffix("/v1").unwrap();
+    for (member, reference, expected) in [
+        ("skillName", "steady", Ok("2.0.0")),
+        ("skillName", "steady@^1", Ok("1.2.0")),
+        ("skillName", "steady@1.0.0", Ok("1.0.0")),
+        ("skillName", "team/steady@~1.0", Ok("1.0.0")),
+        ("skillName", "steady-v2", Ok("1.0.0")),
+        ("skillId", "skill_knack_u", Ok("2.0.0")),
+        ("skillId", "skill_knack_u:2", Ok("1.0.0")),
+        ("skillId", "skill_knack_u:^1", Ok("1.2.0")),
+        ("skillName", "steady@^3", Err(404)),
+        ("skillName", "stead@^1", Err(404)),
+    ] {
+        let body = json!({member: reference, "input": {}});
+        let asking = client().post(format!("{base}/api/skills/executions"));
+        let asking = asking.header("content-type", "application/json").body(body.to_string());
+        let answer = asking.send().await.unwrap();
+        let status = answer.status().as_u16();
+        let answer: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+        assert_eq!(status, expected.err().unwrap_or(200), "{reference}: {answer}");
+        let version = |answer: &Value| answer["execution"]["skillVersion"].as_str().map(str::to_owned);
+        assert_eq!(version(&answer).as_deref(), expected.ok(), "{reference}: {answer}");
+        let call = json!({"name": "omniroute_skills_execute", "arguments": body});
+        let (_, called) = ask(&gateway, "tools/call", &call).await;
+        assert_eq!(called["result"]["isError"], expected.is_err(), "{reference}: {called}");
+        let text = called["result"]["content"][0]["text"].as_str().unwrap();
+        let answer = serde_json::from_str(text).unwrap();
+        assert_eq!(version(&answer).as_deref(), expected.ok(), "{reference}: {called}");
+    }
+}

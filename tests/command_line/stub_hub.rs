@@ -13,8 +13,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use knack_hub_api::fixture::runtime_line;
 use knack_hub_api::{
-    CatalogLine, ContentFile, ContentIndex, Hello, HubRefusal, Overrides, PROTOCOL, RefusalCode, Removed, SkillLine,
-    Synced,
+    ActivationName, CatalogLine, ContentFile, ContentIndex, Hello, HubRefusal, Overrides, PROTOCOL, RefusalCode,
+    Removed, SkillLine, Synced, UploadLine,
 };
 use knack_registry::{ID_PREFIX, REPORT_PATH};
 use knack_skill::model::SkillFile;
@@ -49,6 +49,8 @@ struct Catalog {
     versions: Vec<BTreeMap<String, SkillFile>>,
     /// Ids that the last version has of the registry.
     ids: Option<Vec<String>>,
+    /// Whether they are versions of an upload, of which the last one is served by default and each other one is an object beside it.
+    is_upload: bool,
     is_removed: bool,
     /// Why nobody gets it.
     refused: Option<HubRefusal>,
@@ -61,6 +63,36 @@ struct Catalog {
 }
 
 impl Catalog {
+    fn upload(&self, number: usize) -> Option<UploadLine> {
+        let number = u32::try_from(number).unwrap();
+        self.is_upload.then(|| UploadLine {
+            of: "steady".to_owned(),
+            number,
+        })
+    }
+
+    /// The objects of the versions of an upload that are not the default.
+    fn earlier(&self, resource_version: &str) -> impl Iterator<Item = CatalogLine> {
+        let count = self.versions.len().saturating_sub(1);
+        let numbered = (1..=count).zip(&self.versions).filter(|_| self.is_upload);
+        numbered.map(move |(number, files)| {
+            CatalogLine::Skill(Box::new(SkillLine {
+                namespace: "team".to_owned(),
+                name: format!("steady-v{number}"),
+                uid: format!("u-{number}"),
+                resource_version: resource_version.to_owned(),
+                digest: tree::digest(files),
+                created: 0,
+                overrides: Overrides {
+                    activation: Some(ActivationName::OnRequest),
+                    ..Overrides::default()
+                },
+                upload: self.upload(number),
+                withheld_tools: Vec::new(),
+            }))
+        })
+    }
+
     /// The index, or a change of it, with its end.
     fn lines(&self) -> Vec<CatalogLine> {
         let resource_version = (10 + self.versions.len() + usize::from(self.is_removed)).to_string();
@@ -85,14 +117,14 @@ impl Catalog {
                     ids: self.ids.clone(),
                     ..Overrides::default()
                 },
-                upload: None,
+                upload: self.upload(self.versions.len()),
                 withheld_tools: Vec::new(),
             }))
         });
         let end = CatalogLine::Synced(Synced {
             resource_version: resource_version.clone(),
         });
-        skill.into_iter().chain([end]).collect()
+        self.earlier(&resource_version).chain(skill).chain([end]).collect()
     }
 }
 
@@ -170,6 +202,18 @@ impl Hub {
         add(&self.catalog, text, None);
     }
 
+    /// Another version of the skill with a number of its own and a tool, as the registry keeps what programs upload.
+    pub(crate) fn release(&self, version: &str) {
+        let document = format!(
+            "---\nname: steady\ndescription: Speaks.\nmetadata:\n  version: {version}\ntools:\n  - name: speak\n    description: Speaks.\n    \
+             command: [\"true\"]\n---\nSay {version}.\n"
+        );
+        self.catalog.send_modify(|catalog| {
+            catalog.versions.push(BTreeMap::from([file_of("SKILL.md", &document)]));
+            catalog.is_upload = true;
+        });
+    }
+
     /// From now on clients are refused, or served again.
     pub(crate) fn refuse(&self, why: Option<HubRefusal>) {
         self.catalog.send_modify(|catalog| catalog.refused = why);
@@ -198,17 +242,18 @@ impl Hub {
     }
 }
 
+fn file_of(path: &str, text: &str) -> (String, SkillFile) {
+    let file = SkillFile {
+        bytes: Arc::from(text.as_bytes()),
+        executable: false,
+    };
+    (path.to_owned(), file)
+}
+
 /// Another version of the skill, with an id of the registry or without.
 fn add(catalog: &watch::Sender<Catalog>, text: &str, id: Option<&str>) {
     let document = format!("---\nname: steady\ndescription: Speaks of {text}.\n---\nSay {text}.\n");
-    let file = |bytes: &[u8]| SkillFile {
-        bytes: Arc::from(bytes),
-        executable: false,
-    };
-    let files = BTreeMap::from([
-        ("SKILL.md".to_owned(), file(document.as_bytes())),
-        ("notes/more.txt".to_owned(), file(b"more")),
-    ]);
+    let files = BTreeMap::from([file_of("SKILL.md", &document), file_of("notes/more.txt", "more")]);
     catalog.send_modify(|catalog| {
         catalog.versions.push(files);
         catalog.ids = id.map(|id| vec![id.to_owned()]);

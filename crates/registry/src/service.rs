@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
+use knack_skill::catalog::Catalog;
 use knack_skill::model::Skill;
 use knack_skill::problem::Profile;
 
@@ -79,6 +80,7 @@ impl Registry {
             store: &*self.store,
             owner,
             shared,
+            versions: None,
         }
     }
 
@@ -318,12 +320,14 @@ pub struct ElsewhereKept<'a> {
     pub claims: Option<&'a Arc<dyn Claims>>,
 }
 
-/// Answers `POST /api/skills/executions` where skills are stored elsewhere: a tool of one of `shared` is run.
+/// Answers `POST /api/skills/executions` where skills are stored elsewhere: a tool of one of `shared` is run, which is named as
+/// model requests name what is in `catalog`.
 pub async fn execute_shared(
     kept: ElsewhereKept<'_>,
     owner: &Owner,
     asked: &ApiRequest,
     shared: &[Arc<Skill>],
+    catalog: &Catalog,
     runs: &dyn Runs,
 ) -> Response<Bytes> {
     let executions = ExecutionContext {
@@ -336,6 +340,7 @@ pub async fn execute_shared(
         store: &EmptyStore,
         owner,
         shared,
+        versions: Some(catalog),
     };
     run(executions, skills, asked, runs).await
 }

@@ -135,7 +135,7 @@ impl Relay {
             history: history.as_ref(),
             claims: claims.as_ref(),
         };
-        let answer = execute_shared(kept, &owner, &asked, &base.skills, &runs).await;
+        let answer = execute_shared(kept, &owner, &asked, &base.skills, &base.catalog, &runs).await;
         answer.map(Body::from)
     }
 

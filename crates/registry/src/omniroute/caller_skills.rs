@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use knack_skill::catalog::Catalog as SkillCatalog;
 use knack_skill::ids;
 use knack_skill::model::Skill;
 use serde_json::Value;
 
 use super::rows::{
-    FileSkills, Item, LOCAL, Row, SYSTEM, detail, missing, of_entry, of_shared, refused, resolve, shown, visible,
+    FileSkills, Item, LOCAL, Row, SYSTEM, detail, missing, of_entry, of_shared, of_skill, refused, resolve, shown,
+    visible,
 };
 use crate::answer::{Refusal, RefusalKind};
 use crate::catalogs::Catalog;
@@ -37,12 +39,16 @@ pub(crate) struct CallerSkills<'a> {
     pub(crate) owner: &'a Owner,
     /// The skills from files, which everybody sees.
     pub(crate) shared: &'a FileSkills,
+    /// What model requests name skills by, where each version of an upload is one of `shared`: on a cluster.
+    pub(crate) versions: Option<&'a SkillCatalog>,
 }
 
 impl CallerSkills<'_> {
     /// A page of the rows that a query asks for.
     pub(super) async fn list(self, query: Option<&str>) -> Result<Value, Refusal> {
-        let Self { store, owner, shared } = self;
+        let Self {
+            store, owner, shared, ..
+        } = self;
         let wanted = ListQuery::read(query, owner)?;
         let entries = all(store, owner).await.map_err(|error| refused(error, ""))?;
         let own = entries.into_iter().filter_map(|entry| {
@@ -64,7 +70,15 @@ impl CallerSkills<'_> {
 
     /// The row that an id, a name, `name@version` or `name@constraint` names.
     pub(super) async fn find(self, identifier: &str) -> Result<Row<Item>, Refusal> {
-        let Self { store, owner, shared } = self;
+        let Self {
+            store,
+            owner,
+            shared,
+            versions,
+        } = self;
+        if let Some(found) = versions.and_then(|catalog| as_models_name_it(catalog, identifier)) {
+            return Ok(found);
+        }
         if identifier.starts_with(ID_PREFIX) {
             // Of a cluster: the object of an upload carries its id, and there may be no entry beside it.
             let carries = |skill: &Skill| {
@@ -118,7 +132,9 @@ impl CallerSkills<'_> {
     }
 
     async fn entry(self, id: &str) -> Result<SkillEntry, Refusal> {
-        let Self { store, owner, shared } = self;
+        let Self {
+            store, owner, shared, ..
+        } = self;
         let of_files = || {
             let text = format!("{id} is served from files; change activation in its SKILL.md, or remove its folder");
             Refusal::new(RefusalKind::Forbidden, "id", text)
@@ -142,6 +158,14 @@ impl CallerSkills<'_> {
             Item::Shared(..) => Err(of_files()),
         }
     }
+}
+
+/// The row that a reference comes to in a model request, by which the versions of an upload are one skill. `None`: no such skill
+/// is served, or no such version of it.
+fn as_models_name_it(catalog: &SkillCatalog, reference: &str) -> Option<Row<Item>> {
+    let by_name_or_id = catalog.find(reference);
+    let found = by_name_or_id.or_else(|| catalog.find_version(reference).ok().flatten())?;
+    Some(of_skill(&found.skill))
 }
 
 /// The mode of a word of the API.

@@ -129,11 +129,16 @@ pub(super) fn of_entry(entry: Arc<SkillEntry>, number: u32) -> Option<Row<Item>>
 
 /// The rows of the skills from files.
 pub(super) fn of_shared(shared: &FileSkills) -> impl Iterator<Item = Row<Item>> {
-    shared.iter().map(|skill| Row {
+    shared.iter().map(of_skill)
+}
+
+/// The row of one of them.
+pub(super) fn of_skill(skill: &Arc<Skill>) -> Row<Item> {
+    Row {
         name: skill.id.name.clone(),
         version: skill.version.clone(),
         item: Item::Shared(Arc::clone(skill), shared_id(&skill.id)),
-    })
+    }
 }
 
 /// The id of the row of a skill from files.
