@@ -3,12 +3,13 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use http::HeaderMap;
 use knack_registry::REPORT_PATH;
 use knack_vocabulary::HEADER_CLIENT;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::gateway::{Gateway, client};
 use super::saved_catalog::{Model, chat, cluster, until};
@@ -73,14 +74,20 @@ struct Relay {
 impl Relay {
     /// `token` is what the gateway shows the hub.
     async fn start(token: &str) -> Self {
+        Self::between(token, None).await
+    }
+
+    /// With these providers, of OpenAI's APIs and of Anthropic's, in the place of the model.
+    async fn between(token: &str, providers: Option<[&str; 2]>) -> Self {
         let (folder, model, mut hub) = cluster(&[("token", token)]).await;
         hub.start();
+        let [openai, anthropic] = providers.unwrap_or([&model.url; 2]);
         let more = [
             ("KNACK_REGISTRY", hub.url.as_str()),
             ("KNACK_START_WAIT_SECONDS", "0"),
-            ("KNACK_UPSTREAM_ANTHROPIC", &model.url),
+            ("KNACK_UPSTREAM_ANTHROPIC", anthropic),
         ];
-        let mut gateway = Gateway::start(folder.path(), &model.url, &hub.url, &more);
+        let mut gateway = Gateway::start(folder.path(), openai, &hub.url, &more);
         gateway.healthy().await;
         Self {
             gateway,
@@ -165,6 +172,97 @@ async fn the_skills_apis_go_to_the_registry_as_the_gateway_and_an_upload_is_ther
         assert!(!headers.contains_key("x-of-the-registry"), "{path}");
     }
     assert!(hub.asked.take().is_empty());
+}
+
+/// A provider that says which one it is, and keeps what it got.
+async fn provider(name: &'static str) -> (String, Asked) {
+    let asked = Asked::default();
+    let kept = asked.clone();
+    let router = Router::new().fallback(move |request: axum::extract::Request| async move {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+        kept.push((format!("{} {}", parts.method, parts.uri), parts.headers, body.to_vec()));
+        name
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (url, asked)
+}
+
+#[tokio::test]
+async fn what_names_a_provider_goes_to_that_one_byte_for_byte() {
+    let ((openai, of_openai), (anthropic, of_anthropic)) = (provider("openai").await, provider("anthropic").await);
+    let relay = Relay::between("the gateway's own", Some([&openai, &anthropic])).await;
+    let base = relay.gateway.url.trim_end_matches("/v1");
+    let form = "multipart/form-data; boundary=\"a boundary\"";
+    // Neither the end of a form nor text: whoever reads it would refuse it or change it.
+    let body: Vec<u8> = (0..=u8::MAX).cycle().take(10_000).collect();
+    for (method, path, named, other) in [
+        (
+            "POST",
+            "/v1/skills?custom_llm_provider=anthropic&x=%2F",
+            &of_anthropic,
+            &of_openai,
+        ),
+        (
+            "POST",
+            "/v1/skills?custom_llm_provider=openai",
+            &of_openai,
+            &of_anthropic,
+        ),
+        (
+            "POST",
+            "/v1/skills/skill_01AbC/versions?custom_llm_provider=anthropic",
+            &of_anthropic,
+            &of_openai,
+        ),
+        (
+            "GET",
+            "/v1/skills?limit=2&custom_llm_provider=openai",
+            &of_openai,
+            &of_anthropic,
+        ),
+        (
+            "GET",
+            "/v1/skills?custom_llm_provider=anthropic",
+            &of_anthropic,
+            &of_openai,
+        ),
+        (
+            "DELETE",
+            "/v1/skills/skill_01AbC?custom_llm_provider=openai",
+            &of_openai,
+            &of_anthropic,
+        ),
+    ] {
+        let sent = if method == "POST" { &body[..] } else { &[] };
+        let request = client().request(method.parse().unwrap(), format!("{base}{path}"));
+        let request = request.header("content-type", form).header("x-of-the-client", "kept");
+        let answer = request
+            .bearer_auth("sk-of-the-client")
+            .body(sent.to_vec())
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 200, "{method} {path}");
+        let is_anthropic = answer.text().await.unwrap() == "anthropic";
+        assert_eq!(is_anthropic, path.contains("anthropic"), "{method} {path}");
+        let got = named.take();
+        let [(asked, headers, got)] = &got[..] else {
+            panic!("{method} {path}: {got:?}")
+        };
+        assert_eq!(*asked, format!("{method} {path}"));
+        assert!(got == sent, "{method} {path}: the body is another one");
+        for (name, value) in [
+            ("content-type", form),
+            ("x-of-the-client", "kept"),
+            ("authorization", "Bearer sk-of-the-client"),
+        ] {
+            assert_eq!(headers[name], value, "{method} {path}: {name}");
+        }
+        assert!(other.take().is_empty() && !relay.hub.asked.has_any(), "{method} {path}");
+    }
 }
 
 #[tokio::test]

@@ -30,6 +30,13 @@ const FILE: (&str, &str) = (
     "---\nname: ours\ndescription: From a file.\nversion: 2.0.0\nactivation: Never\n---\nOurs.\n",
 );
 
+/// A skill whose tool runs longer than it may.
+const SLOW: (&str, &str) = (
+    "skills/slow/SKILL.md",
+    "---\nname: slow\ndescription: Waits.\ntimeout_ms: 1000\ntools:\n  - name: wait\n    description: Waits.\n    command: [python3, -c, \
+     'import time; time.sleep(600)']\n---\nWait.\n",
+);
+
 async fn started() -> Served {
     let served = Served::start(SCRIPT, &[FILE]).await;
     let body = json!({
@@ -296,6 +303,40 @@ async fn a_run_that_a_program_asks_for_is_refused_by_what_is_wrong_and_repeated_
         "{says}"
     );
     assert_eq!(list(&served, "", "one").await["total"], 2, "it ran once");
+}
+
+#[tokio::test]
+async fn a_run_that_reaches_its_limit_is_a_timeout_in_its_answer_in_the_list_and_by_filter() {
+    let served = Served::start(SCRIPT, &[SLOW]).await;
+    let repeat = async || {
+        let request = served
+            .client
+            .post(format!("{}/api/skills/executions", served.program.url))
+            .header("idempotency-key", "call-1")
+            .header("content-type", "application/json")
+            .body(json!({"skillName": "slow"}).to_string());
+        served.send(request, "one").await
+    };
+    let (status, answer) = repeat().await;
+    let execution = &answer["execution"];
+    assert_eq!((status, &execution["status"]), (200, &json!("timeout")), "{answer}");
+    assert!(
+        execution["durationMs"].as_u64().unwrap() >= 1000 && execution["errorMessage"].is_string(),
+        "{answer}"
+    );
+    for (query, total) in [("?status=timeout", 1), ("?status=error", 0), ("?status=success", 0)] {
+        let found = list(&served, query, "one").await;
+        assert_eq!(found["total"], total, "{query}: {found}");
+    }
+    let path = format!("/api/skills/executions/{}", execution["id"].as_str().unwrap());
+    let (_, stored) = served.call("GET", &path, &Value::Null, "one").await;
+    assert_eq!(&stored, execution);
+    let (status, refused) = repeat().await;
+    assert_eq!(
+        (status, &refused["code"]),
+        (504, &json!("TOOL_EXECUTION_TIMEOUT")),
+        "{refused}"
+    );
 }
 
 #[tokio::test]
