@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
 use http::{HeaderMap, Method, StatusCode};
-use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, Token};
+use knack_hub_api::client::{Authorities, HubClient, HubClientSettings, HubError, Token};
 use knack_trust::read_answer;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -165,10 +165,18 @@ async fn page(client: &HubClient, filter: &Filter, number: usize) -> anyhow::Res
 
 async fn answer(client: &HubClient, path: &str) -> anyhow::Result<(StatusCode, Bytes)> {
     let sent = client.relay(Method::GET, path, HeaderMap::new(), Bytes::new()).await;
-    let mut response = sent.map_err(|error| anyhow::anyhow!("--server: no answer: {error}"))?;
+    let mut response = sent.map_err(|error| anyhow::anyhow!("--server: no answer: {}", cause(error)))?;
     let read = read_answer(&mut response, PAGE_MAX_BYTES).await;
     let read = read.map_err(|error| anyhow::anyhow!("--server: {error}"))?;
     Ok((response.status(), read))
+}
+
+/// Why there is no answer: the client's own words are of a hub.
+fn cause(error: HubError) -> String {
+    match error {
+        HubError::Unreachable(cause) | HubError::Broken(cause) | HubError::Protocol(cause) => cause,
+        error @ (HubError::Configuration(_) | HubError::Refused(_)) => error.to_string(),
+    }
 }
 
 /// Reverses JSON lines: spools them to a temporary file, then copies them in reverse, one line in memory at a time.

@@ -2,6 +2,7 @@
 
 use super::program::{folder, knack};
 use super::skill_files::DOCUMENT;
+use super::stub_hub::authority;
 use super::tls::{self, Flaw};
 use super::{err, out};
 
@@ -62,5 +63,47 @@ async fn a_skill_is_imported_from_a_server_of_a_private_authority() {
     for named in [("KNACK_CA_FILE", "ca.pem"), ("KNACK_CA_PEM", &server.authority)] {
         let output = import(&[named]).await;
         assert!(out(&output).contains("kind: Skill"), "{named:?}: {}", err(&output));
+    }
+}
+
+/// The registry's history is read by the hub's client, whose own words are of a hub.
+#[tokio::test]
+async fn what_is_wrong_with_a_registry_is_not_said_of_a_hub() {
+    let (pem, _) = authority();
+    let folder = folder(&[
+        ("ca.crt", &pem),
+        ("text.pem", "hello"),
+        ("token", "t"),
+        ("other", "a\u{1}b"),
+    ]);
+    for (url, token, authorities, says) in [
+        ("http://127.0.0.1:1", "token", "ca.crt", "write https://host:port"),
+        ("https://127.0.0.1:1", "token", "ca.crt", "no answer: "),
+        (
+            "https://127.0.0.1:1",
+            "token",
+            "text.pem",
+            "the authorities contain no certificate",
+        ),
+        (
+            "https://127.0.0.1:1",
+            "other",
+            "ca.crt",
+            "the token contains characters",
+        ),
+    ] {
+        let asked = [
+            "history",
+            "--server",
+            url,
+            "--token-file",
+            token,
+            "--ca-file",
+            authorities,
+        ];
+        let output = knack(folder.path(), &asked, &[]).await;
+        let said = err(&output);
+        assert!(!output.status.success() && said.contains(says), "{url}: {said}");
+        assert!(said.contains("--server: ") && !said.contains("hub"), "{said}");
     }
 }

@@ -103,7 +103,7 @@ impl HubClient {
             .map_err(|_| HubError::Configuration(format!("{url:?} is not a URL")))?;
         if parsed.scheme_str() != Some("https") || parsed.host().is_none() || parsed.path() != "/" {
             return Err(HubError::Configuration(format!(
-                "{url:?} is not the address of a hub; write https://host:port"
+                "{url:?} is not the address of a server; write https://host:port"
             )));
         }
         let authorities = match settings.authorities {
@@ -200,10 +200,10 @@ impl HubClient {
             return Ok(current.1.clone());
         }
         let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-            .map_err(|error| HubError::Configuration(format!("the hub's authorities: {error}")))?;
+            .map_err(|error| HubError::Configuration(format!("the authorities: {error}")))?;
         if roots.is_empty() {
             return Err(HubError::Configuration(
-                "the hub's authorities: contain no certificate".to_owned(),
+                "the authorities contain no certificate".to_owned(),
             ));
         }
         let client = reqwest::Client::builder()
@@ -342,9 +342,7 @@ impl Target<'_> {
         let http = client.http().await?;
         let token = client.inner.token.text().await?;
         let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
-            HubError::Configuration(
-                "the token for the hub contains characters that are not allowed in a header".to_owned(),
-            )
+            HubError::Configuration("the token contains characters that are not allowed in a header".to_owned())
         })?;
         bearer.set_sensitive(true);
         let base = match self.replica {
