@@ -31,11 +31,16 @@ impl From<Value> for Sent {
     }
 }
 
-/// The form of a small skill's folder, which takes more than one ConfigMap.
-pub(crate) fn folder(name: &str, text: &str) -> Sent {
+/// The files of a small skill's folder, which takes more than one ConfigMap.
+pub(crate) fn files(name: &str, text: &str) -> [(&'static str, String); 2] {
     let document = format!("---\nname: {name}\ndescription: About {name}.\n---\n{text}\n");
-    let data = "x".repeat(1_500_000);
-    form(name, [("SKILL.md", document.as_bytes()), ("data.txt", data.as_bytes())])
+    [("SKILL.md", document), ("data.txt", "x".repeat(1_500_000))]
+}
+
+/// Its form.
+pub(crate) fn folder(name: &str, text: &str) -> Sent {
+    let files = files(name, text);
+    form(name, files.iter().map(|(path, content)| (*path, content.as_bytes())))
 }
 
 /// The form of the files of a folder.
