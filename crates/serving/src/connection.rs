@@ -1,9 +1,10 @@
 //! One connection, from its handshake to its end.
 
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,12 +16,13 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::answer::Answer;
 use super::bodies::BodyTimes;
+use super::wakes::Wakes;
 use super::watched_socket::WatchedSocket;
 use super::{Bounds, Closed, Peer, Serving, Stop, unread};
 use crate::beacon::Beacon;
@@ -121,35 +123,60 @@ async fn drive(
     let builder = builder(bounds);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(socket), service);
     let mut connection = std::pin::pin!(connection);
+    let wakes = Wakes::new();
     let mut checks = tokio::time::interval(check_every(bounds));
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut closing = false;
     // A connection that begins after the renewal serves on.
     let is_new = stop.renew.is_cancelled();
     loop {
-        tokio::select! {
-            biased;
-            result = connection.as_mut() => {
+        let order_wakes = Wakes::new();
+        let mut order = std::pin::pin!(order(stop, !closing, !closing && !is_new, &mut checks));
+        let next = poll_fn(|context| match wakes.poll(connection.as_mut(), context) {
+            Poll::Ready(result) => Poll::Ready(Err(result)),
+            Poll::Pending => order_wakes.poll(order.as_mut(), context).map(Ok),
+        });
+        match next.await {
+            Err(result) => {
                 if let Err(error) = result {
                     tracing::debug!(%error, "a connection ended");
                 }
                 return None;
             }
-            () = stop.cut.cancelled() => return None,
-            () = stop.close.cancelled(), if !closing => {
+            Ok(Order::Cut) => return None,
+            Ok(Order::Close) => {
                 closing = true;
                 connection.as_mut().graceful_shutdown();
             }
-            () = stop.renew.cancelled(), if !closing && !is_new => {
-                closing = true;
-                connection.as_mut().graceful_shutdown();
-            }
-            _ = checks.tick() => {
+            Ok(Order::Check) => {
                 if let Some(reason) = activity.check(bounds) {
                     return Some(reason);
                 }
             }
         }
+        // What was done here may be something for it to do.
+        wakes.poll_next();
+    }
+}
+
+/// What a connection is told from outside.
+enum Order {
+    /// It is dropped.
+    Cut,
+    /// It ends with the answer it is giving.
+    Close,
+    /// It is checked for what it has not done in time.
+    Check,
+}
+
+/// The next order.
+async fn order(stop: &Stop, may_close: bool, may_renew: bool, checks: &mut Interval) -> Order {
+    tokio::select! {
+        biased;
+        () = stop.cut.cancelled() => Order::Cut,
+        () = stop.close.cancelled(), if may_close => Order::Close,
+        () = stop.renew.cancelled(), if may_renew => Order::Close,
+        _ = checks.tick() => Order::Check,
     }
 }
 

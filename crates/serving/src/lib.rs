@@ -29,6 +29,7 @@ pub mod tasks;
 mod unread;
 mod until_sent;
 pub mod upgrade;
+mod wakes;
 mod watched_socket;
 
 use std::net::{IpAddr, SocketAddr};
