@@ -11,6 +11,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree
 
+import images  # noqa: F401  its cases
 import lint  # noqa: F401  its cases
 import peers  # noqa: F401  its cases
 from harness import CASES, ROOT, case, expect
