@@ -181,12 +181,16 @@ def without_hub(server, pod):
         for one in said:
             one.wait(text, since)
         print("   all APIs have the skill; restarts of the sidecar: %d, hubs: 0" % sidecar()["restartCount"])
-    finally:
         kubectl("scale", "-n", "knack-system", "deployment/knack-hub", "--replicas=1")
+        kubectl("rollout", "status", "-n", "knack-system", "deployment/knack-hub", "--timeout=600s")
+        since = time.time()
+        server.ask("DELETE", SKILL_PATH)
+        for one in said:
+            one.wait("no skill", since)
+        print("   the hub is back, and the skill that was deleted is gone from all APIs")
+    finally:
         for one in said:
             one.close()
-    kubectl("rollout", "status", "-n", "knack-system", "deployment/knack-hub", "--timeout=600s")
-    server.ask("DELETE", SKILL_PATH)
 
 
 def job():
@@ -201,9 +205,11 @@ def job():
 
 
 def trust():
-    step("knack-ca deleted: it comes back, and the sidecar has trusted on")
+    step("knack-ca deleted: it comes back as it was")
+    trusted = get("configmap", "-n", "team-a", "knack-ca")["data"]
     kubectl("delete", "configmap", "-n", "team-a", "knack-ca")
     wait_until("knack-ca is back", SECONDS, lambda: "knack-ca" in kubectl("get", "configmaps", "-n", "team-a", "-o", "name"))
+    assert_equal(get("configmap", "-n", "team-a", "knack-ca")["data"], trusted, "what is trusted")
 
 
 def main():
