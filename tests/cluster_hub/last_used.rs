@@ -44,6 +44,14 @@ fn current(skill: &Skill) -> Option<&str> {
     (status.observed_generation == skill.metadata.generation).then_some(artifact.revision.as_str())
 }
 
+/// What a table of kubectl has in the row of a Skill under LAST-USED: how long ago, in seconds at first.
+fn column<'a>(table: &'a str, skill: &str) -> &'a str {
+    let head = table.lines().next().unwrap_or_default();
+    let (from, to) = (head.find("LAST-USED").unwrap(), head.find("AGE").unwrap());
+    let row = table.lines().find(|row| row.split(' ').next() == Some(skill)).unwrap();
+    row[from..to].trim()
+}
+
 #[test]
 fn a_skill_shows_its_last_use_and_nothing_else_moves() {
     run("a_skill_shows_its_last_use_and_nothing_else_moves", async |cluster| {
@@ -91,7 +99,11 @@ fn a_skill_shows_its_last_use_and_nothing_else_moves() {
         let lines = notes.get(CONFIG_MAP_SKILL_USES).await.unwrap().data.unwrap();
         assert_eq!(lines.into_keys().collect::<Vec<_>>(), [format!("{namespace}_steady")]);
         let shown = cluster.kubectl(&["get", "skills", "-n", &namespace]);
-        assert!(shown.contains("LAST-USED"), "{shown}");
+        assert_eq!(
+            [column(&shown, "hidden"), column(&shown, "steady")].map(|age| age.ends_with('s')),
+            [false, true],
+            "{shown}"
+        );
 
         // The stream has no line for the use: the next one is that of another skill.
         installation.skill(&namespace, "third", "print('third')").await;

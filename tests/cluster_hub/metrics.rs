@@ -51,7 +51,7 @@ fn asked(query: &str) -> (BTreeSet<String>, BTreeSet<String>) {
     (names, labels)
 }
 
-async fn metrics(port: u16) -> String {
+pub(super) async fn metrics(port: u16) -> String {
     let answer = reqwest::get(format!("http://127.0.0.1:{port}/metrics")).await.unwrap();
     answer.text().await.unwrap()
 }
@@ -83,7 +83,7 @@ fn missing(query: &str, text: &str) -> Vec<String> {
 }
 
 /// Starts a hub whose metrics are served at a port of loopback.
-async fn metered_hub(installation: &Installation) -> (Process, u16) {
+pub(super) async fn metered_hub(installation: &Installation) -> (Process, u16) {
     let probes = free_port();
     let mut words = installation.hub_words(&format!("127.0.0.1:{}", installation.port));
     let listen = words
@@ -195,6 +195,14 @@ fn uses_of_skills_at_all_gateways_are_added_up_at_the_hub() {
                 text = metrics(probes).await;
             }
             assert!(gateways > 1, "one use is counted twice in\n{text}");
+            let cost = format!(
+                "knack_hub_skill_tokens_total{{runtime=\"{}\",skill=\"{steady}\"}} ",
+                installation.runtime()
+            );
+            let tokens = text
+                .lines()
+                .find_map(|line| line.strip_prefix(&cost)?.split(' ').next()?.parse().ok());
+            assert!(tokens > Some(0_u64), "{cost}{tokens:?} in\n{text}");
 
             let line = |skill: &str| UseLine {
                 skill: skill.to_owned(),
