@@ -46,6 +46,9 @@ fn one_tool(declaration: &Value) -> Result<ToolDeclaration, Failure> {
 fn parse_tools(input: &Value) -> Outcome {
     let text = input["frontmatter_tools_yaml"].as_str().unwrap_or_default();
     let node = yaml::parse(&format!("tools:\n{text}\n")).map_err(|error| Failure::new(error.message))?;
+    if let Some((key, _)) = node.repeated_key() {
+        return Err(Failure::new(format!("SKILL.md: key `{key}` appears twice")));
+    }
     let (tools, mut findings) = tools::read(&node.to_json()["tools"]);
     findings.extend(tools::check(&tools));
     if let Some(finding) = findings.into_iter().find(knack_skill::finding::Finding::is_refused) {
@@ -101,4 +104,22 @@ fn tool_env_names(input: &Value) -> Outcome {
         .map(str::to_owned)
         .collect();
     Ok(json!(tool_env::allowed(present, &requested)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_key_of_a_declaration_is_refused() {
+        let declared = |yaml: &str| parse_tools(&json!({"frontmatter_tools_yaml": yaml}));
+        assert!(declared("  - name: t\n    description: d\n    command: [x]").is_ok());
+        for repeated in [
+            "  - name: t\n    description: d\n    command: [x]\n    command: [y]",
+            "  - name: t\n    description: d\n    command: [x]\n    parameters: [{name: a, name: b}]",
+        ] {
+            let refused = declared(repeated).unwrap_err();
+            assert!(refused.message.contains("appears twice"), "{repeated}: {}", refused.message);
+        }
+    }
 }

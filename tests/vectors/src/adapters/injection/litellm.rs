@@ -161,6 +161,9 @@ fn skill(id: &str, case: &Value) -> Skill {
     if let Some(instructions) = stored.record.instructions {
         skill.extra.insert("instructions".to_owned(), Value::from(instructions));
     }
+    if !case["metadata"].is_null() {
+        skill.extra.insert("metadata".to_owned(), case["metadata"].clone());
+    }
     let file = |bytes: Vec<u8>| SkillFile {
         bytes: bytes.into(),
         executable: false,
@@ -248,4 +251,22 @@ pub(super) fn compare_request(expected: &Value, actual: &Value) -> Result<(), St
         members.remove("$and");
     }
     super::same_request(&expected, actual)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tool_of_a_stored_skill_has_the_parameters_of_its_record() {
+        let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+        let case = json!({
+            "call_type": "anthropic_messages",
+            "request": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}],
+                "container": {"skills": [{"type": "custom", "skill_id": "litellm:litellm_skill_1"}]}},
+            "stored_skills": {"litellm_skill_1": {"skill_id": "litellm_skill_1", "instructions": "i", "metadata": {"parameters": parameters}}},
+        });
+        let sent = pre_call(&case).unwrap();
+        assert_eq!(sent["tools"][0]["input_schema"], parameters, "{sent}");
+    }
 }
