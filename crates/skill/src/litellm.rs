@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::model::{Input, Skill};
 use crate::plan::{Action, PlannedTool};
+use crate::provider_schema::sent;
+use crate::schema::normalize;
 use crate::template::is_input_name;
 use crate::texts;
 use crate::wire_name;
@@ -84,7 +86,7 @@ pub(crate) fn tool(skill: &Arc<Skill>, id: &str) -> PlannedTool {
     let schema = if stored.parameters.is_none() && !skill.inputs.is_empty() {
         inputs_schema(skill)
     } else {
-        stored.tool_schema()
+        sent(&normalize(&stored.tool_schema()))
     };
     PlannedTool::new(wire_name::of_stored_id(id), stored.tool_description(), schema, action)
 }
@@ -118,4 +120,29 @@ pub(crate) fn has_python(skill: &Skill) -> bool {
         .files
         .keys()
         .any(|path| path.rsplit_once('.').is_some_and(|(_, extension)| extension == "py"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::mk_skill;
+    use crate::model::ActivationMode;
+
+    #[test]
+    fn parameters_of_a_record_are_sent_as_every_provider_takes_them() {
+        let mut skill = mk_skill("fly", ActivationMode::OnRequest);
+        let mut shown = |parameters: Value| {
+            skill
+                .extra
+                .insert("metadata".to_owned(), json!({"parameters": parameters}));
+            tool(&Arc::new(skill.clone()), "litellm_skill_1").schema
+        };
+        let plain = json!({"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]});
+        assert_eq!(shown(plain.clone()), plain);
+        let refused = json!({"properties": {"Nach Ort": {"type": "array"}}, "anyOf": [{"required": ["Nach Ort"]}]});
+        assert_eq!(
+            shown(refused),
+            json!({"type": "object", "properties": {"Nach_Ort": {"type": "array", "items": {}, "description": "Nach Ort"}}})
+        );
+    }
 }

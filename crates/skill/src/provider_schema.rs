@@ -4,10 +4,12 @@
 //! callers. What the author wrote is valid JSON Schema and stays what arguments are checked by; only what is sent differs:
 //!
 //! - An array without `items` gets `items: {}`, which allows what it allowed. OpenAI: "array schema missing items".
+//! - A list of schemas under `items`, as before the draft 2020-12, becomes `prefixItems`. Anthropic: "must match JSON Schema draft
+//!   2020-12"; OpenAI: "is not of type 'object', 'boolean'".
 //! - `anyOf`, `oneOf`, `allOf`, `not` and `enum` at the top are left out, and the properties of their branches stay. OpenAI and Anthropic:
-//!   not supported at the top level.
+//!   not supported at the top level. So is a `$ref` there: what it names can have them.
 //! - A property at the top whose name is not of `[a-zA-Z0-9_.-]{1,64}` gets another name, and its own in its description. Anthropic:
-//!   "Property keys should match pattern".
+//!   "Property keys should match pattern", of these properties and of none below them.
 
 use std::collections::HashSet;
 
@@ -15,16 +17,33 @@ use serde_json::{Map, Value};
 
 use crate::schema;
 
-/// Deeper nodes are left as they are, as in [`schema::normalize`]: the walk must not exhaust the stack.
-const MAX_DEPTH: usize = 32;
+/// Deeper nodes are left as they are: the walk must not exhaust the stack. No JSON text is read that is deeper.
+const MAX_DEPTH: usize = 128;
 /// The longest name of a property that Anthropic takes.
 const NAME_MAX: usize = 64;
-/// Keywords that providers refuse at the top of a tool's schema.
-const NOT_AT_THE_TOP: [&str; 5] = ["anyOf", "oneOf", "allOf", "not", "enum"];
+/// Keywords that providers refuse at the top of a tool's schema, and the one that could bring them back.
+const NOT_AT_THE_TOP: [&str; 6] = ["anyOf", "oneOf", "allOf", "not", "enum", "$ref"];
 /// Those of them whose branches describe the same object.
-const BRANCHES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+pub(crate) const BRANCHES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+/// Keywords at the top that speak of properties by the names that the author wrote, beside `properties` and `required`.
+const OF_NAMES: [&str; 7] = [
+    "if",
+    "then",
+    "else",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "propertyNames",
+];
 /// Keywords that hold a map of names to schemas.
-const OF_MAPS: [&str; 5] = ["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
+const OF_MAPS: [&str; 6] = [
+    "properties",
+    "patternProperties",
+    "dependencies",
+    "dependentSchemas",
+    "$defs",
+    "definitions",
+];
 /// Keywords that hold a schema, or a list of schemas.
 const OF_SCHEMAS: [&str; 15] = [
     "items",
@@ -49,7 +68,7 @@ pub(crate) fn sent(written: &Value) -> Value {
     let mut root = without_branches(written);
     rename_properties(&mut root);
     let mut root = Value::Object(root);
-    fill_items(&mut root, 0);
+    repair_arrays(&mut root, 0);
     root
 }
 
@@ -75,39 +94,92 @@ pub(crate) fn written_names(written: &Value, mut arguments: Map<String, Value>) 
 
 /// The schema of an object without the keywords that providers refuse at the top.
 fn without_branches(written: &Value) -> Map<String, Value> {
-    let Value::Object(mut root) = schema::with_properties(written) else {
+    let whole = schema::with_properties(written);
+    let mut found = Branches::new(&whole);
+    found.read(&whole, true, 0);
+    let Branches {
+        properties, required, ..
+    } = found;
+    let Value::Object(mut root) = whole else {
         return Map::new();
     };
-    keep_properties_of_branches(&mut root);
     root.retain(|keyword, _| !NOT_AT_THE_TOP.contains(&keyword.as_str()));
+    // Names that are not the root's own are none of its arguments then.
+    if root.get("additionalProperties") == Some(&Value::Bool(false)) {
+        return root;
+    }
+    if let Some(Value::Object(own)) = root.get_mut("properties") {
+        for (name, property) in properties {
+            own.entry(name).or_insert(property);
+        }
+    }
+    if !required.is_empty() {
+        root.insert("required".to_owned(), required.into());
+    }
     root
 }
 
-/// Adds the properties of branches, which a model would not know of without them. Of two with one name the first stays.
-fn keep_properties_of_branches(root: &mut Map<String, Value>) {
-    let mut found = Map::new();
-    for branch in BRANCHES.iter().filter_map(|keyword| root.get(*keyword)?.as_array()).flatten() {
-        let branch = branch.get("$ref").and_then(|reference| local(root, reference)).unwrap_or(branch);
-        let properties = branch.get("properties").and_then(Value::as_object);
-        for (name, property) in properties.into_iter().flatten() {
-            found.entry(name.clone()).or_insert_with(|| property.clone());
-        }
-    }
-    if let Some(Value::Object(properties)) = root.get_mut("properties") {
-        for (name, property) in found {
-            properties.entry(name).or_insert(property);
-        }
-    }
+/// What branches of a schema say of the same object, which a model would not know of without them: branches of branches too, and what
+/// they refer to within the whole schema.
+struct Branches<'a> {
+    whole: &'a Value,
+    /// Of two with one name the first stays.
+    properties: Map<String, Value>,
+    /// Names that are required whatever branch holds.
+    required: Vec<Value>,
+    /// Each is followed once: references can multiply, and go in a circle.
+    followed: HashSet<&'a str>,
 }
 
-/// What a reference names within the schema itself.
-fn local<'a>(root: &'a Map<String, Value>, reference: &Value) -> Option<&'a Value> {
-    let (map, name) = reference.as_str()?.strip_prefix("#/")?.split_once('/')?;
-    root.get(map)?.get(name)
+impl<'a> Branches<'a> {
+    fn new(whole: &'a Value) -> Self {
+        Self {
+            whole,
+            properties: Map::new(),
+            required: Vec::new(),
+            followed: HashSet::new(),
+        }
+    }
+
+    fn read(&mut self, schema: &'a Value, always: bool, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let is_schema = |property: &Value| property.is_object() || property.is_boolean();
+        for (name, property) in properties
+            .into_iter()
+            .flatten()
+            .filter(|(_, property)| is_schema(property))
+        {
+            self.properties.entry(name.clone()).or_insert_with(|| property.clone());
+        }
+        let required = schema.get("required").and_then(Value::as_array);
+        for name in required.into_iter().flatten().filter(|_| always) {
+            if !self.required.contains(name) {
+                self.required.push(name.clone());
+            }
+        }
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        if let Some(place) = reference.and_then(|reference| reference.strip_prefix('#'))
+            && self.followed.insert(place)
+            && let Some(named) = self.whole.pointer(place)
+        {
+            self.read(named, always, depth + 1);
+        }
+        for keyword in BRANCHES {
+            let branches = schema.get(keyword).and_then(Value::as_array);
+            for branch in branches.into_iter().flatten() {
+                self.read(branch, always && keyword == "allOf", depth + 1);
+            }
+        }
+    }
 }
 
 fn rename_properties(root: &mut Map<String, Value>) {
-    let Some(Value::Object(properties)) = root.get("properties") else { return };
+    let Some(Value::Object(properties)) = root.get("properties") else {
+        return;
+    };
     if properties.keys().all(|name| is_taken_by_providers(name)) {
         return;
     }
@@ -128,6 +200,8 @@ fn rename_properties(root: &mut Map<String, Value>) {
         }
     }
     root.insert("properties".to_owned(), Value::Object(sent));
+    // They would speak of names that the model does not know, or forbid those that it does.
+    root.retain(|keyword, _| !OF_NAMES.contains(&keyword.as_str()));
 }
 
 /// Puts the name that the author wrote before the description.
@@ -146,12 +220,20 @@ fn describe(property: &mut Value, own: &str) {
 
 /// Each property's own name and the one that is sent, in their order. Names that providers take stay; no two that are sent are equal.
 fn sent_names(properties: &Map<String, Value>) -> Vec<(String, String)> {
-    let mut taken: HashSet<String> = properties.keys().filter(|name| is_taken_by_providers(name)).cloned().collect();
+    let mut taken: HashSet<String> = properties
+        .keys()
+        .filter(|name| is_taken_by_providers(name))
+        .cloned()
+        .collect();
     let mut name_of = |own: &String| {
         if is_taken_by_providers(own) {
             return own.clone();
         }
-        let base: String = own.chars().take(NAME_MAX).map(|each| if is_of_names(each) { each } else { '_' }).collect();
+        let base: String = own
+            .chars()
+            .take(NAME_MAX)
+            .map(|each| if is_of_names(each) { each } else { '_' })
+            .collect();
         let base = if base.is_empty() { "_".to_owned() } else { base };
         let mut name = base.clone();
         let mut number = 2_usize;
@@ -173,27 +255,38 @@ const fn is_of_names(each: char) -> bool {
     each.is_ascii_alphanumeric() || matches!(each, '_' | '.' | '-')
 }
 
-/// Gives `items` to each array that says nothing of them.
-fn fill_items(schema: &mut Value, depth: usize) {
+/// Gives `items` to each array that says nothing of them, and its present name to a list of them.
+fn repair_arrays(schema: &mut Value, depth: usize) {
     let Value::Object(members) = schema else { return };
     if depth > MAX_DEPTH {
         return;
+    }
+    for keyword in OF_MAPS {
+        let map = members.get_mut(keyword).and_then(Value::as_object_mut);
+        map.into_iter()
+            .flat_map(|map| map.values_mut())
+            .for_each(|below| repair_arrays(below, depth + 1));
+    }
+    for keyword in OF_SCHEMAS {
+        match members.get_mut(keyword) {
+            Some(Value::Array(list)) => list.iter_mut().for_each(|below| repair_arrays(below, depth + 1)),
+            Some(below) => repair_arrays(below, depth + 1),
+            None => {}
+        }
+    }
+    if let Some(Value::Array(list)) = members.get("items").cloned() {
+        members.shift_remove("items");
+        if !list.is_empty() {
+            members.entry("prefixItems").or_insert(Value::Array(list));
+        }
+        if let Some(others) = members.shift_remove("additionalItems") {
+            members.insert("items".to_owned(), others);
+        }
     }
     let is_array = members.get("type").is_some_and(|kind| match kind {
         Value::Array(kinds) => kinds.iter().any(|kind| kind == "array"),
         kind => kind == "array",
     });
-    for keyword in OF_MAPS {
-        let map = members.get_mut(keyword).and_then(Value::as_object_mut);
-        map.into_iter().flat_map(|map| map.values_mut()).for_each(|below| fill_items(below, depth + 1));
-    }
-    for keyword in OF_SCHEMAS {
-        match members.get_mut(keyword) {
-            Some(Value::Array(list)) => list.iter_mut().for_each(|below| fill_items(below, depth + 1)),
-            Some(below) => fill_items(below, depth + 1),
-            None => {}
-        }
-    }
     if is_array {
         members.entry("items").or_insert_with(|| Value::Object(Map::new()));
     }
@@ -227,6 +320,14 @@ mod tests {
                 json!({"type": "object", "$defs": {"A": {"properties": {"a": {"type": "integer"}}}}, "properties": {"a": {"type": "integer"}}}),
             ),
             (
+                json!({"type": "object", "properties": {"pair": {"type": "array", "items": [{"type": "array"}, true], "additionalItems": {"type": "array"}},
+                    "none": {"type": "array", "items": []}, "grid": {"type": "array", "items": {"type": "array", "items": {"type": "array"}}}},
+                    "additionalProperties": {"anyOf": [{"type": "array"}]}, "patternProperties": {"^x ": {"type": "array"}}}),
+                json!({"type": "object", "properties": {"pair": {"type": "array", "prefixItems": [{"type": "array", "items": {}}, true], "items": {"type": "array", "items": {}}},
+                    "none": {"type": "array", "items": {}}, "grid": {"type": "array", "items": {"type": "array", "items": {"type": "array", "items": {}}}}},
+                    "additionalProperties": {"anyOf": [{"type": "array", "items": {}}]}, "patternProperties": {"^x ": {"type": "array", "items": {}}}}),
+            ),
+            (
                 json!({"type": "object", "properties": {"größe": {"type": "integer", "description": "In cm."}, "a b": true, "a_b": {}, "": {}, long.clone(): {}},
                     "required": ["größe", "a_b"]}),
                 json!({"type": "object", "properties": {"gr__e": {"type": "integer", "description": "größe: In cm."}, "a_b_2": {"description": "a b"}, "a_b": {},
@@ -247,5 +348,124 @@ mod tests {
         assert_eq!(back(json!({"gr__e": 1, "a_b_2": 2, "a_b": 3})), own);
         assert_eq!(back(own.clone()), own);
         assert_eq!(back(json!({"x": 1})), json!({"x": 1}));
+    }
+
+    /// A model knows of an argument only where the top says so.
+    #[test]
+    fn properties_of_all_branches_are_at_the_top() {
+        let a_b = json!({"A/B": {"properties": {"x": {}}, "required": ["x"], "oneOf": [{"$ref": "#/$defs/C"}]}, "C": {"properties": {"y": {}}, "required": ["y"]}});
+        for (written, expected) in [
+            (
+                json!({"type": "object", "allOf": [{"anyOf": [{"properties": {"deep": {}}, "required": ["deep"]}], "required": ["deep", "x"]}, {"$ref": "#/$defs/A~1B"}],
+                    "required": ["x"], "$defs": a_b}),
+                json!({"type": "object", "properties": {"deep": {}, "x": {}, "y": {}}, "required": ["x", "deep"], "$defs": a_b}),
+            ),
+            (
+                json!({"type": "object", "$ref": "#/$defs/C", "properties": {"own": {}}, "$defs": a_b}),
+                json!({"type": "object", "properties": {"own": {}, "y": {}}, "required": ["y"], "$defs": a_b}),
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false, "oneOf": [{"properties": {"a": {"const": 1}, "b": {}}}]}),
+                json!({"type": "object", "properties": {"a": {}}, "additionalProperties": false}),
+            ),
+            (
+                json!({"type": "object", "$ref": "#", "allOf": [{"$ref": "#"}, {"$ref": "http://127.0.0.1:9/x"}, true, 5]}),
+                schema::empty(),
+            ),
+            (
+                json!({"type": "string", "anyOf": [{"properties": {"a": {}}}]}),
+                schema::empty(),
+            ),
+        ] {
+            let sent = sent(&written);
+            assert_eq!(sent, expected, "{written}");
+            assert_eq!(super::sent(&sent), sent, "again");
+        }
+    }
+
+    /// Nothing that is sent speaks of a name that was replaced, and what is below the top stays.
+    #[test]
+    fn a_name_that_is_replaced_is_replaced_everywhere() {
+        let written = json!({
+            "type": "object", "properties": {"a b": {"type": "object", "properties": {"c d": {}}, "required": ["c d"]}, "e": {}}, "required": ["a b"],
+            "if": {"required": ["a b"]}, "then": {"required": ["e"]}, "dependentRequired": {"a b": ["e"]}, "propertyNames": {"enum": ["a b", "e"]},
+            "additionalProperties": false,
+        });
+        let expected = json!({
+            "type": "object", "properties": {"a_b": {"type": "object", "properties": {"c d": {}}, "required": ["c d"], "description": "a b"}, "e": {}},
+            "required": ["a_b"], "additionalProperties": false,
+        });
+        assert_eq!(sent(&written), expected);
+        let kept = json!({"type": "object", "properties": {"a": {}}, "dependentRequired": {"a": ["b"]}, "propertyNames": {"maxLength": 9}});
+        assert_eq!(sent(&kept), kept);
+    }
+
+    #[test]
+    fn names_that_collide_stay_apart_and_come_back() {
+        let cut = "n".repeat(64);
+        let (cut_1, cut_2) = (format!("{cut}1"), format!("{cut}2"));
+        let names = [
+            "a b",
+            "a_b",
+            "a?b",
+            "a_b_2",
+            "",
+            " ",
+            "_",
+            "größe",
+            "große",
+            cut_1.as_str(),
+            cut_2.as_str(),
+            &cut,
+            "äöü",
+        ];
+        let properties: Map<String, Value> = names.iter().map(|name| ((*name).to_owned(), json!({}))).collect();
+        let branch = properties.clone();
+        for written in [
+            json!({"type": "object", "properties": properties}),
+            json!({"type": "object", "properties": {"_": {}}, "anyOf": [{"properties": branch}]}),
+        ] {
+            let sent = sent(&written);
+            let given: Map<String, Value> = sent["properties"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(|name| (name.clone(), name.as_str().into()))
+                .collect();
+            assert_eq!(given.len(), names.len(), "{sent}");
+            assert!(given.keys().all(|name| is_taken_by_providers(name)), "{sent}");
+            let back = written_names(&written, given);
+            let own: HashSet<&str> = back.keys().map(String::as_str).collect();
+            assert_eq!(own, names.into_iter().collect());
+            for name in ["a_b", "a_b_2", "_", &cut] {
+                assert_eq!(back[name], name, "a name that providers take is its own");
+            }
+        }
+    }
+
+    /// References that double in each step, and schemas as deep as a text of JSON can be.
+    #[test]
+    fn a_schema_that_multiplies_or_is_deep_is_sent_soon() {
+        let defs: Map<String, Value> = (0..2_000)
+            .map(|at| {
+                let next = json!({"$ref": format!("#/$defs/{}", at + 1)});
+                (
+                    at.to_string(),
+                    json!({"properties": {at.to_string(): {}}, "anyOf": [next.clone(), next]}),
+                )
+            })
+            .collect();
+        let doubled = json!({"type": "object", "allOf": [{"$ref": "#/$defs/0"}], "$defs": defs});
+        let properties = sent(&doubled)["properties"].as_object().unwrap().len();
+        assert!((MAX_DEPTH / 2 - 1..MAX_DEPTH).contains(&properties), "{properties}");
+
+        let deep = format!(
+            r#"{{"type":"object","properties":{{"a":{}{{"type":"array"}}{}}}}}"#,
+            r#"{"items":"#.repeat(120),
+            "}".repeat(120)
+        );
+        let deep: Value = serde_json::from_str(&deep).unwrap();
+        let innermost = format!("/properties/a{}", "/items".repeat(121));
+        assert_eq!(sent(&deep).pointer(&innermost), Some(&json!({})));
     }
 }

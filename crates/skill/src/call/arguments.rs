@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::types::{Decision, Validate};
 use crate::model::Tool;
 use crate::plan::PlannedTool;
+use crate::provider_schema::BRANCHES;
 use crate::{argv, texts};
 
 /// Reads and checks arguments. The error is the result for the model, which repeats the schema; nothing runs then.
@@ -51,7 +52,9 @@ fn under_the_only_name(members: Map<String, Value>, schema: &Value) -> Map<Strin
     let takes_others = schema
         .get("additionalProperties")
         .is_some_and(|others| *others != Value::Bool(false))
-        || schema.get("patternProperties").is_some();
+        || schema.get("patternProperties").is_some()
+        // Names that are declared elsewhere than at the top.
+        || BRANCHES.iter().chain(&["$ref", "if", "dependentSchemas"]).any(|keyword| schema.get(keyword).is_some());
     if takes_others || members.values().any(Value::is_boolean) {
         return members;
     }
@@ -198,6 +201,8 @@ mod tests {
             json!({"type": "object", "required": ["text"], "properties": {"text": {}}, "additionalProperties": {}});
         let consent =
             json!({"type": "object", "required": ["confirm"], "properties": {"confirm": {"type": "boolean"}}});
+        let branch = json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}},
+            "anyOf": [{"properties": {"email": {}}}]});
         for (schema, given, expected) in [
             (&one, json!({"wrong": "hi"}), Some(json!({"text": "hi"}))),
             (&one, json!({"text": "hi"}), Some(json!({"text": "hi"}))),
@@ -213,6 +218,7 @@ mod tests {
             (&two, json!({"wrong": "hi"}), None),
             (&open, json!({"wrong": "hi"}), None),
             (&consent, json!({"dry_run": true}), None),
+            (&branch, json!({"email": "hi"}), None),
         ] {
             let read = super::read("t", &given.to_string(), (schema, None), &strings);
             assert_eq!(read.ok().map(Value::Object), expected, "{given} {schema}");

@@ -10,8 +10,8 @@ use crate::autoscore::{ScoreIndex, ScoredSkill};
 use crate::config;
 use crate::model::{ActivationMode, Skill, SkillRef, Tool};
 use crate::plan::{Action, PlannedTool, assemble};
-use crate::risk::Risk;
 use crate::provider_schema;
+use crate::risk::Risk;
 use crate::texts;
 use crate::wire_name;
 
