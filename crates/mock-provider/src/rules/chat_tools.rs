@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::schemas::{openai_arrays, openai_top_level};
 use super::values::{first_double, is_given, is_tool_name, tools};
 use super::{ProviderRefusal, Rule, RuleInput};
 
@@ -40,6 +41,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tool_parameters",
         check: tool_parameters,
+    },
+    Rule {
+        name: "tool_top_level",
+        check: tool_top_level,
+    },
+    Rule {
+        name: "tool_arrays",
+        check: tool_arrays,
     },
     Rule {
         name: "tool_choice",
@@ -177,6 +186,28 @@ fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
         }
     }
     Ok(())
+}
+
+fn tool_top_level(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
+    schemas(rule_input).try_for_each(|(param, name, schema)| openai_top_level(param, name, schema))
+}
+
+fn tool_arrays(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
+    schemas(rule_input).try_for_each(|(param, name, schema)| openai_arrays(param, name, schema))
+}
+
+/// The parameters of functions, each with its place and the name of its function.
+fn schemas<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (String, &'a str, &'a Value)> {
+    let functions = tools(rule_input).filter(|(_, tool)| tool["type"] == "function");
+    functions.map(|(index, tool)| {
+        let function = &tool["function"];
+        let name = function["name"].as_str().unwrap_or_default();
+        (
+            format!("tools[{index}].function.parameters"),
+            name,
+            &function["parameters"],
+        )
+    })
 }
 
 /// A schema of an object: `type` is `object` (or absent beside nothing else), `properties` an object of schemas,

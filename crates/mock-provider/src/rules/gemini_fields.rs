@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::chat_tools::is_object_schema;
+use super::schemas::google_arrays;
 use super::values::{first_double, is_given, items};
 use super::{ProviderRefusal, Rule, RuleInput};
 use crate::received::{field, snake};
@@ -72,6 +73,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "function_schema",
         check: function_schema,
+    },
+    Rule {
+        name: "function_arrays",
+        check: function_arrays,
     },
     Rule {
         name: "calling_mode",
@@ -263,6 +268,15 @@ fn function_schema(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
             return Err(ProviderRefusal::invalid(format!(
                 "Function {name}: parameters schema should be of type OBJECT."
             )));
+        }
+    }
+    Ok(())
+}
+
+fn function_arrays(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
+    for (at, function) in functions(rule_input).into_iter().enumerate() {
+        for member in ["parameters", "parametersJsonSchema"] {
+            google_arrays(at, &snake(member), field(function, member))?;
         }
     }
     Ok(())

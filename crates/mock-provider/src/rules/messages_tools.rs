@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::chat_tools::is_object_schema;
+use super::schemas::{anthropic_property_keys, anthropic_top_level};
 use super::values::{first_double, is_given, is_tool_name, tools};
 use super::{ProviderRefusal, Rule, RuleInput};
 
@@ -22,6 +23,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tool_schema",
         check: tool_schema,
+    },
+    Rule {
+        name: "tool_top_level",
+        check: tool_top_level,
+    },
+    Rule {
+        name: "tool_property_keys",
+        check: tool_property_keys,
     },
     Rule {
         name: "tool_choice",
@@ -104,6 +113,19 @@ fn tool_schema(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
         }
     }
     Ok(())
+}
+
+fn tool_top_level(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
+    own_tools(rule_input).try_for_each(|(index, tool)| anthropic_top_level(index, &tool["input_schema"]))
+}
+
+fn tool_property_keys(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
+    own_tools(rule_input).try_for_each(|(index, tool)| anthropic_property_keys(index, &tool["input_schema"]))
+}
+
+/// The tools that the client runs.
+fn own_tools<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (usize, &'a Value)> {
+    tools(rule_input).filter(|(_, tool)| !is_server_tool(tool))
 }
 
 fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {

@@ -17,6 +17,7 @@ mod messages_tools;
 mod responses_fields;
 mod responses_items;
 mod responses_shell;
+mod schemas;
 mod values;
 
 use serde_json::Value;

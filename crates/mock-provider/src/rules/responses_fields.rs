@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::chat_tools::is_object_schema;
+use super::schemas::{openai_arrays, openai_top_level};
 use super::values::{first_double, is_given, is_tool_name, items, tools};
 use super::{ProviderRefusal, Rule, RuleInput};
 
@@ -124,6 +125,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tool_parameters",
         check: tool_parameters,
+    },
+    Rule {
+        name: "tool_top_level",
+        check: tool_top_level,
+    },
+    Rule {
+        name: "tool_arrays",
+        check: tool_arrays,
     },
     Rule {
         name: "tool_choice",
@@ -274,6 +283,23 @@ fn tool_parameters(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
         }
     }
     Ok(())
+}
+
+fn tool_top_level(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
+    schemas(rule_input).try_for_each(|(param, name, schema)| openai_top_level(param, name, schema))
+}
+
+fn tool_arrays(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {
+    schemas(rule_input).try_for_each(|(param, name, schema)| openai_arrays(param, name, schema))
+}
+
+/// The parameters of functions, each with its place and the name of its function.
+fn schemas<'a>(rule_input: &RuleInput<'a>) -> impl Iterator<Item = (String, &'a str, &'a Value)> {
+    let functions = tools(rule_input).filter(|(_, tool)| tool["type"] == "function");
+    functions.map(|(index, tool)| {
+        let name = tool["name"].as_str().unwrap_or_default();
+        (format!("tools[{index}].parameters"), name, &tool["parameters"])
+    })
 }
 
 fn tool_choice(rule_input: &RuleInput<'_>) -> Result<(), ProviderRefusal> {

@@ -323,6 +323,26 @@ fn tool_lists() -> Vec<Example> {
             "boolean",
         ),
         (
+            "tool_top_level",
+            function(json!({"parameters": object(json!({"a": {"anyOf": [{"type": "string"}]}}))})),
+            function(json!({"parameters": {"type": "object", "properties": {}, "not": {"required": ["a"]}}})),
+            "function 'f': schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level",
+        ),
+        (
+            "tool_arrays",
+            function(
+                json!({"parameters": object(json!({"a": {"type": "array", "items": {}}, "b": {"enum": [{"type": "array"}]}}))}),
+            ),
+            function(json!({"parameters": object(json!({"a": {"type": "array", "items": {"type": "array"}}}))})),
+            "In context=('properties', 'a', 'items'), array schema missing items.",
+        ),
+        (
+            "tool_arrays",
+            json!({}),
+            function(json!({"parameters": object(json!({"a": {"anyOf": [{"type": ["null", "array"]}]}}))})),
+            "In context=('properties', 'a', 'anyOf', '0', 'type', '1'), array schema missing items.",
+        ),
+        (
             "tool_choice",
             with_tools(json!({"tool_choice": "required"})),
             json!({"tool_choice": "auto"}),

@@ -139,6 +139,18 @@ fn functions() -> Vec<Example> {
             "of type OBJECT",
         ),
         (
+            "function_arrays",
+            function(json!({"parametersJsonSchema": object(json!({"a": {"type": "array", "items": {}}}))})),
+            function(json!({"parametersJsonSchema": object(json!({"a": {"anyOf": [{"type": ["array"]}]}}))})),
+            "function_declarations[0].parameters_json_schema.properties[a].any_of[0].items: missing field.",
+        ),
+        (
+            "function_arrays",
+            json!({}),
+            function(json!({"parameters": {"type": "OBJECT", "properties": {"a": {"type": "ARRAY"}}}})),
+            "function_declarations[0].parameters.properties[a].items: missing field.",
+        ),
+        (
             "calling_mode",
             config(json!({"mode": "ANY"})),
             json!({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}),

@@ -20,6 +20,10 @@ fn tool(name: &str) -> Value {
     json!({"name": name, "input_schema": {"type": "object"}})
 }
 
+fn with_schema(schema: &Value) -> Value {
+    json!({"name": "f", "input_schema": schema})
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
 fn tools(list: Vec<Value>) -> Value {
     json!({"tools": list})
@@ -514,6 +518,37 @@ fn tool_lists() -> Vec<Example> {
             json!({}),
             tools(vec![json!({"name": "f", "type": "function", "function": {}})]),
             "Input tag 'function'",
+        ),
+        (
+            "tool_top_level",
+            tools(vec![with_schema(
+                &json!({"type": "object", "not": {"required": ["a"]}, "properties": {"a": {"anyOf": [true]}}}),
+            )]),
+            tools(vec![
+                tool("e"),
+                with_schema(&json!({"type": "object", "anyOf": [{"required": ["a"]}]})),
+            ]),
+            "tools.1.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
+        ),
+        (
+            "tool_property_keys",
+            tools(vec![with_schema(&object(
+                json!({"a.b-C_9": {"type": "object", "properties": {"größe": {}}}, "a".repeat(64): {}}),
+            ))]),
+            tools(vec![with_schema(&object(json!({"a".repeat(65): {}})))]),
+            "tools.0.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'",
+        ),
+        (
+            "tool_property_keys",
+            json!({}),
+            tools(vec![with_schema(&object(json!({"a b": {}})))]),
+            "Property keys",
+        ),
+        (
+            "tool_property_keys",
+            json!({}),
+            tools(vec![with_schema(&object(json!({"": {}})))]),
+            "Property keys",
         ),
         (
             "tool_choice",

@@ -88,6 +88,12 @@ fn check_names(format: FormatName, examples: &[Example]) {
     assert_eq!(all.len(), rules(format).len(), "names of rules are unique");
 }
 
+/// The schema of an object.
+#[expect(clippy::needless_pass_by_value, reason = "examples read better with json! arguments")]
+fn object(properties: Value) -> Value {
+    json!({"type": "object", "properties": properties})
+}
+
 fn tool_use(id: &str) -> Value {
     json!({"type": "tool_use", "id": id, "name": "f", "input": {}})
 }

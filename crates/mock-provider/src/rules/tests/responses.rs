@@ -6,6 +6,12 @@ fn function(name: &str) -> Value {
     json!({"type": "function", "name": name, "parameters": {"type": "object", "properties": {}}})
 }
 
+fn with_parameters(parameters: &Value) -> Value {
+    let mut function = function("f");
+    function["parameters"] = parameters.clone();
+    function
+}
+
 fn call(id: &str) -> Value {
     json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": "f", "arguments": "{}"})
 }
@@ -136,6 +142,22 @@ fn tool_lists() -> Vec<Example> {
             tools(vec![strict_whole()]),
             tools(vec![strict()]),
             "additionalProperties",
+        ),
+        (
+            "tool_top_level",
+            tools(vec![with_parameters(&object(json!({"a": {"oneOf": [true]}})))]),
+            tools(vec![with_parameters(
+                &json!({"type": "object", "properties": {}, "allOf": [true]}),
+            )]),
+            "at the top level",
+        ),
+        (
+            "tool_arrays",
+            tools(vec![with_parameters(&object(
+                json!({"a": {"type": "array", "items": {}}}),
+            ))]),
+            tools(vec![with_parameters(&object(json!({"a": {"type": "array"}})))]),
+            "function 'f': In context=('properties', 'a'), array schema missing items.",
         ),
         (
             "tool_choice",
