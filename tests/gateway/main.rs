@@ -52,6 +52,7 @@ mod rollout;
 #[path = "../support/runner.rs"]
 #[expect(dead_code, reason = "shared with other test binaries, which use other parts of it")]
 mod runner;
+mod schemas;
 mod shown_runs;
 #[path = "../support/skip.rs"]
 mod skip;

@@ -108,9 +108,9 @@ pub fn build(tool: &Tool, arguments: &Value) -> Result<Vec<String>, ArgvError> {
     Ok(argv)
 }
 
-/// Arguments under the names that the author wrote, with every value of a declared parameter as the text that its command gets, where the schema is the one that is
-/// made of HUSK parameters: it says `string` of each, and models write numbers all the same. A schema of the author's own is
-/// what counts for its tool.
+/// Arguments under the names that the author wrote, with every value of a declared parameter as the text that its command gets, where
+/// the schema is the one that is made of HUSK parameters: it says `string` of each, and models write numbers all the same. A schema of
+/// the author's own is what counts for its tool.
 pub fn spelled(tool: &Tool, arguments: Map<String, Value>) -> Map<String, Value> {
     let mut arguments = provider_schema::written_names(&tool.input_schema, arguments);
     if tool.call != CallForm::Words || tool.input_schema != schema_of(&tool.parameters) {
@@ -140,24 +140,22 @@ fn object(tool: &Tool, arguments: &Value) -> Result<String, ArgvError> {
     Ok(text)
 }
 
-/// The declared parameters; of a tool that has a schema only, the schema's properties in their order.
+/// The declared parameters; of a tool that has a schema only, the schema's properties in their order, and behind them those of its
+/// branches, which models know of as well.
 pub fn parameters(tool: &Tool) -> Vec<Parameter> {
     if !tool.parameters.is_empty() {
         return tool.parameters.clone();
     }
-    let Some(properties) = tool.input_schema["properties"].as_object() else {
-        return Vec::new();
-    };
     let required = tool.input_schema["required"]
         .as_array()
         .map(Vec::as_slice)
         .unwrap_or_default();
-    properties
-        .iter()
+    provider_schema::properties(&tool.input_schema)
+        .into_iter()
         .map(|(name, schema)| Parameter {
-            name: name.clone(),
             description: schema["description"].as_str().unwrap_or_default().to_owned(),
-            required: required.iter().any(|wanted| wanted == name),
+            required: required.iter().any(|wanted| *wanted == name),
+            name,
         })
         .collect()
 }
@@ -259,6 +257,20 @@ mod tests {
             ["python3", "t.py", "--a", "v"]
         );
         assert_eq!(build(&optional, &json!([1])).unwrap(), ["python3", "t.py"]);
+    }
+
+    #[test]
+    fn properties_of_branches_follow_those_at_the_top() {
+        let branches = tool(
+            &[],
+            json!({"type": "object", "properties": {"a": {}}, "required": ["a"], "oneOf": [{"$ref": "#/$defs/B"}],
+                "$defs": {"B": {"properties": {"b": {"description": "d"}, "a": {}}, "required": ["b"]}}}),
+        );
+        assert_eq!(
+            build(&branches, &json!({"b": "2", "a": "1", "c": "3"})).unwrap(),
+            ["python3", "t.py", "1", "--b", "2"]
+        );
+        assert_eq!(parameters(&tool(&[], Value::Null)), Vec::new());
     }
 
     #[test]

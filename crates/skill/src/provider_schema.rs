@@ -72,16 +72,21 @@ pub(crate) fn sent(written: &Value) -> Value {
     root
 }
 
+/// The properties of an object and of its branches, by the names that the author wrote.
+pub(crate) fn properties(written: &Value) -> Map<String, Value> {
+    match without_branches(written).get_mut("properties") {
+        Some(Value::Object(properties)) => std::mem::take(properties),
+        _ => Map::new(),
+    }
+}
+
 /// Arguments under the names that the author wrote, where a model used those that were sent.
 pub(crate) fn written_names(written: &Value, mut arguments: Map<String, Value>) -> Map<String, Value> {
-    let root = without_branches(written);
-    let Some(properties) = root.get("properties").and_then(Value::as_object) else {
-        return arguments;
-    };
+    let properties = properties(written);
     if properties.keys().all(|name| is_taken_by_providers(name)) {
         return arguments;
     }
-    for (own, sent) in sent_names(properties) {
+    for (own, sent) in sent_names(&properties) {
         if own != sent
             && !arguments.contains_key(&own)
             && let Some(value) = arguments.remove(&sent)
