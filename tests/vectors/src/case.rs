@@ -1,5 +1,6 @@
 //! A vector file: a JSON list of cases.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -34,6 +35,9 @@ pub(crate) struct Case {
     pub(crate) input: Value,
     /// What must come out; may hold `$regex`.
     pub(crate) expected: Value,
+    /// In words, what a sane implementation does instead.
+    #[serde(default)]
+    pub(crate) recommended: Value,
 }
 
 impl Case {
@@ -63,7 +67,28 @@ pub(crate) fn load_folder(folder: &Path) -> Result<Vec<VectorFile>, String> {
     if paths.is_empty() {
         return Err(format!("{}: no .json file in this folder", folder.display()));
     }
-    paths.iter().map(|path| load_file(path)).collect()
+    let files = paths
+        .iter()
+        .map(|path| load_file(path))
+        .collect::<Result<Vec<_>, _>>()?;
+    check_ids(&files).map_err(|error| format!("{}: {error}", folder.display()))?;
+    Ok(files)
+}
+
+/// An id names one case of all files: an exception for it would excuse both.
+fn check_ids(files: &[VectorFile]) -> Result<(), String> {
+    let mut seen = HashMap::new();
+    for file in files {
+        for case in &file.cases {
+            if let Some(other) = seen.insert(&case.id, &file.stem) {
+                return Err(format!(
+                    "two cases have the id {}, in {other}.json and {}.json",
+                    case.id, file.stem
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn load_file(path: &Path) -> Result<VectorFile, String> {
@@ -78,4 +103,34 @@ fn load_file(path: &Path) -> Result<VectorFile, String> {
         .map(|stem| stem.to_string_lossy().into_owned())
         .unwrap_or_default();
     Ok(VectorFile { stem, cases })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_two_cases_have_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let case = |id: &str| format!(r#"{{"id": "{id}", "strength": "spec", "input": {{"op": "o"}}, "expected": 1}}"#);
+        let write = |file: &str, cases: &[&str]| {
+            let cases: Vec<String> = cases.iter().map(|id| case(id)).collect();
+            std::fs::write(folder.path().join(file), format!("[{}]", cases.join(","))).unwrap();
+        };
+        write("a.json", &["a-1", "a-2"]);
+        write("b.json", &["b-1"]);
+        assert_eq!(load_folder(folder.path()).unwrap().len(), 2);
+        write("b.json", &["b-1", "a-2"]);
+        let refused = load_folder(folder.path()).unwrap_err();
+        assert!(
+            refused.ends_with("two cases have the id a-2, in a.json and b.json"),
+            "{refused}"
+        );
+        write("b.json", &["b-1", "b-1"]);
+        let refused = load_folder(folder.path()).unwrap_err();
+        assert!(
+            refused.ends_with("two cases have the id b-1, in b.json and b.json"),
+            "{refused}"
+        );
+    }
 }

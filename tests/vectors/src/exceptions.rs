@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::case::{Case, VectorFile};
+use crate::case::{Case, Strength, VectorFile};
 use crate::registry::Registry;
 
 /// What a reason for a whole op or file must begin with.
@@ -49,6 +49,8 @@ pub(crate) struct Exceptions {
     ops: BTreeMap<(String, Option<String>), String>,
     inputs: Vec<ByInput>,
     copies: BTreeSet<String>,
+    /// Files and ops that follow the odd behaviour of upstream: some copy has such a case, and none of these is listed.
+    adopted: BTreeSet<(String, String)>,
 }
 
 impl Exceptions {
@@ -70,11 +72,29 @@ impl Exceptions {
             ops: BTreeMap::new(),
             inputs: Vec::new(),
             copies: ids.collect(),
+            adopted: BTreeSet::new(),
         };
         for entry in entries {
             list.add(entry, copies, registry)?;
         }
+        list.adopted = list.adopting(copies);
         Ok(list)
+    }
+
+    fn adopting(&self, copies: &[VectorFile]) -> BTreeSet<(String, String)> {
+        let quirks = copies.iter().flat_map(|file| {
+            let quirks = file.cases.iter().filter(|case| case.strength == Strength::Quirk);
+            quirks.map(move |case| (&file.stem, case))
+        });
+        let (listed, held): (Vec<_>, Vec<_>) = quirks.partition(|(file, case)| self.reason(file, case).is_some());
+        let op = |(file, case): (&String, &Case)| (file.clone(), case.op().to_owned());
+        let listed: BTreeSet<_> = listed.into_iter().map(op).collect();
+        held.into_iter().map(op).filter(|op| !listed.contains(op)).collect()
+    }
+
+    /// Whether an op follows the odd behaviour of upstream, so that a case of it must hold outside the copies as well.
+    pub(crate) fn adopts(&self, file: &str, op: &str) -> bool {
+        self.adopted.contains(&(file.to_owned(), op.to_owned()))
     }
 
     fn add(&mut self, entry: Entry, copies: &[VectorFile], registry: &Registry) -> Result<(), String> {
@@ -190,7 +210,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::case::Strength;
 
     fn parse(text: &str) -> Result<Exceptions, String> {
         let case = Case {
@@ -198,6 +217,7 @@ mod tests {
             strength: Strength::Quirk,
             input: json!({"op": "o", "a": 1}),
             expected: json!(1),
+            recommended: Value::Null,
         };
         let copies = [VectorFile {
             stem: "template".to_owned(),
@@ -236,6 +256,7 @@ mod tests {
             strength: Strength::Spec,
             input: json!({"op": "o"}),
             expected: json!(1),
+            recommended: Value::Null,
         };
         assert_eq!(list.reason("template", &foreign), Some("op not ours yet: later"));
         assert_eq!(list.reason("other", &foreign), None);
@@ -250,6 +271,7 @@ mod tests {
             strength: Strength::Conflict,
             input: json!({"op": "o", "a": a}),
             expected: json!(1),
+            recommended: Value::Null,
         };
         let copy = case("c-1", json!(1));
         assert_eq!(list.reason("template", &copy), Some("r"));

@@ -119,7 +119,11 @@ mod tests {
             "  - name: t\n    description: d\n    command: [x]\n    parameters: [{name: a, name: b}]",
         ] {
             let refused = declared(repeated).unwrap_err();
-            assert!(refused.message.contains("appears twice"), "{repeated}: {}", refused.message);
+            assert!(
+                refused.message.contains("appears twice"),
+                "{repeated}: {}",
+                refused.message
+            );
         }
     }
 }
