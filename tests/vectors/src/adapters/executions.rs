@@ -10,6 +10,8 @@ use std::task::Poll;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method};
+use knack_gateway::catalog::{RuntimeSettings, Snapshot};
+use knack_gateway::runs::ad_hoc::AdHocRuns;
 use knack_registry::{
     AdHocRun, ApiCall, ApiRequest, FolderHistory, FolderStore, HistorySettings, IDEMPOTENCY_KEY, OnProgress, Owner,
     Progress, Reader, Registry, RunRefusal, Runs, Status, route,
@@ -19,11 +21,12 @@ use serde_json::{Value, json};
 
 use super::omniroute::{items, text};
 use super::skills_api::UNPACK;
+use crate::matching;
 use crate::registry::{Compare, Failure, Op, Outcome};
 
 /// The ops of this file.
 pub(crate) const OPS: &[Op] = &[
-    Op::new("toolcalls", "execution_record", execution_record).compared(Compare::Custom(begins)),
+    Op::new("toolcalls", "execution_record", execution_record).compared(Compare::Custom(same_execution)),
     Op::new("toolcalls", "execution_fence", execution_fence).compared(Compare::Named),
 ];
 
@@ -55,7 +58,7 @@ const SWITCH: [&str; 3] = ["skillsEnabled", "settings", "switch"];
 /// What a handler does.
 #[derive(Debug, Default)]
 struct Scripted {
-    closed: bool,
+    closed: Option<String>,
     hangs: bool,
     status: Option<Status>,
     output: Option<String>,
@@ -67,7 +70,7 @@ struct Scripted {
 #[async_trait]
 impl Runs for Scripted {
     fn closed(&self) -> Option<String> {
-        self.closed.then(|| "Skills execution is disabled".to_owned())
+        self.closed.clone()
     }
 
     async fn run(&self, _: AdHocRun, on_progress: OnProgress) -> Result<Progress, RunRefusal> {
@@ -207,13 +210,14 @@ fn owner() -> Owner {
 /// A case in words.
 fn execution_record(input: &Value) -> Outcome {
     let case = text(input, "case");
-    if input.get("limit_default").is_some() || case.contains("list") || case.contains("history") {
+    let quoted = case.split('"').nth(1);
+    // What is quoted is no description of the case, and what a handler returns is none either.
+    let told: String = case.split('"').step_by(2).collect();
+    let told = told.split_once("returns ").map_or(told.as_str(), |(told, _)| told);
+    let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
+    if input.get("limit_default").is_some() || says(&["list", "history"]) {
         return listed();
     }
-    let quoted = case.split('"').nth(1);
-    // What is quoted is no description of the case.
-    let told: String = case.split('"').step_by(2).collect();
-    let says = |words: &[&str]| words.iter().any(|word| told.contains(word));
     // A skill without a tool, or no skill by the name that is asked for.
     let has_no_handler = says(&ABSENT) && told.contains("handler");
     let mut runs = Scripted::default();
@@ -239,7 +243,7 @@ fn execution_record(input: &Value) -> Outcome {
         let row = format!("/api/skills/{}", text(&list["data"][0], "id"));
         api.send(&Method::PUT, &row, &json!({"mode": "off"}))?;
     } else if says(&SWITCH) || says(&["disabled"]) {
-        runs.closed = true;
+        runs.closed = Some(suspended()?);
     } else if says(&ABSENT) && !has_no_handler {
         asked = quoted.unwrap_or("another");
     } else if !has_no_handler {
@@ -296,21 +300,35 @@ fn listed() -> Outcome {
     }))
 }
 
-/// Named members only; what is thrown begins as expected.
-fn begins(expected: &Value, actual: &Value) -> Result<(), String> {
-    for (name, expected) in expected.as_object().into_iter().flatten() {
+/// What a gateway says whose runtime is switched off.
+fn suspended() -> Result<String, Failure> {
+    let settings = RuntimeSettings {
+        suspend: true,
+        ..RuntimeSettings::default()
+    };
+    let (parts, ()) = http::Request::new(()).into_parts();
+    let runs = AdHocRuns {
+        gateway: None,
+        parts: &parts,
+        base: &Arc::new(Snapshot::without_catalog(settings, "")),
+    };
+    runs.closed().ok_or_else(|| Failure::new("it is not switched off"))
+}
+
+/// Named members only; what is thrown has the expected text.
+fn same_execution(expected: &Value, actual: &Value) -> Result<(), String> {
+    for (name, expected) in expected.as_object().ok_or("expected must be an object")? {
         let actual = &actual[name];
-        let holds = match (name.as_str(), expected.as_object()) {
+        match (name.as_str(), expected) {
             // The product puts the member before its message, and what to do behind.
-            ("thrown", _) => actual
-                .as_str()
-                .zip(expected.as_str())
-                .is_some_and(|(said, text)| said.contains(text)),
-            ("record", Some(_)) => begins(expected, actual).is_ok(),
-            _ => actual == expected,
-        };
-        if !holds {
-            return Err(format!("{name}: expected {expected}, is {actual}"));
+            ("thrown", Value::String(text)) if actual.as_str().is_some_and(|said| said.contains(text)) => {}
+            ("record", Value::Object(_)) if actual.is_object() => {
+                same_execution(expected, actual).map_err(|why| format!("{name}.{why}"))?;
+            }
+            _ => {
+                let compared = matching::check(Compare::Whole, expected, &Ok(actual.clone()));
+                compared.map_err(|why| format!("{name}{why}"))?;
+            }
         }
     }
     Ok(())
@@ -385,4 +403,42 @@ fn execution_fence(input: &Value) -> Outcome {
         json!({"error": execution["errorMessage"]})
     };
     Ok(json!({"result": result, "replayed": answer["replayed"]}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_that_a_case_of_an_execution_names_is_compared() {
+        let actual = |case: &str| execution_record(&json!({"case": case})).unwrap();
+        let thrown = actual("the switch skillsEnabled is off");
+        let returned = actual("handler returns [1]");
+        for (actual, expected, holds) in [
+            (&thrown, json!({"thrown": "Skills execution is disabled"}), true),
+            (
+                &thrown,
+                json!({"thrown": {"$regex": "execution is disabled: the SkillRuntime"}, "record": null}),
+                true,
+            ),
+            (&thrown, json!({"thrown": "is on"}), false),
+            (
+                &thrown,
+                json!({"thrown": "Skills execution is disabled", "record": {"status": "error"}}),
+                false,
+            ),
+            (&thrown, json!({"returned": true}), false),
+            (
+                &returned,
+                json!({"returned": true, "output": [1], "status": {"$regex": "succ"}}),
+                true,
+            ),
+            (&returned, json!({"returned": true, "output": {"$regex": "1"}}), false),
+            (&returned, json!({"thrown": ""}), false),
+            (&returned, json!(true), false),
+        ] {
+            let compared = same_execution(&expected, actual);
+            assert_eq!(compared.is_ok(), holds, "{expected}: {compared:?} {actual}");
+        }
+    }
 }

@@ -78,19 +78,39 @@ fn manifest_json(manifest: Manifest) -> Value {
     json
 }
 
+/// Words for a SKILL.md that is none.
+const BROKEN: [&str; 12] = [
+    "broken",
+    "invalid",
+    "bad",
+    "malformed",
+    "missing",
+    "no ",
+    "without",
+    "not ",
+    "empty",
+    "garbage",
+    "wrong",
+    "unclosed",
+];
+
 /// Builds the folder that a layout describes in words: `ok` is any valid SKILL.md, `key: x` one with this frontmatter.
 fn load_dir(input: &Value) -> Outcome {
     let mut entries: BTreeMap<String, FolderEntry> = BTreeMap::new();
     let mut root = None;
     for (path, content) in input["layout"].as_object().unwrap_or(&Map::new()) {
-        let content = content.as_str().unwrap_or_default();
+        let Some(content) = content.as_str() else {
+            return Err(Failure::of_adapter(format!(
+                "{path}: a content that is no text: {content}"
+            )));
+        };
         match path.split_once('/') {
-            None if path == "SKILL.md" => root = Some(document(content, "root")),
+            None if path == "SKILL.md" => root = Some(document(content, "root")?),
             None => drop(entries.insert(path.clone(), FolderEntry::File)),
             Some((folder, file)) => {
                 let entry = entries.entry(folder.to_owned()).or_insert(FolderEntry::Folder(None));
                 if file == "SKILL.md" {
-                    *entry = FolderEntry::Folder(Some(document(content, folder)));
+                    *entry = FolderEntry::Folder(Some(document(content, folder)?));
                 }
             }
         }
@@ -109,8 +129,9 @@ fn load_dir(input: &Value) -> Outcome {
     Ok(json!({"skills": folders, "errors": findings.iter().map(|finding| &finding.message).collect::<Vec<_>>()}))
 }
 
-fn document(content: &str, folder: &str) -> String {
-    match content {
+fn document(content: &str, folder: &str) -> Result<String, Failure> {
+    let is_known = content.is_empty() || content.starts_with("---") || BROKEN.iter().any(|word| content.contains(word));
+    Ok(match content {
         "ok" => format!("---\nname: {folder}\ndescription: d\n---\nB"),
         lines if is_member(lines) => {
             let has = |key: &str| lines.lines().any(|line| line.starts_with(key));
@@ -122,8 +143,13 @@ fn document(content: &str, folder: &str) -> String {
             let description = if has("description:") { "" } else { "description: d\n" };
             format!("---\n{name}{description}{lines}\n---\nB")
         }
-        other => other.to_owned(),
-    }
+        other if is_known => other.to_owned(),
+        other => {
+            return Err(Failure::of_adapter(format!(
+                "a SKILL.md in words that this adapter does not know: {other}"
+            )));
+        }
+    })
 }
 
 /// Whether a text begins with `key:`.
@@ -134,10 +160,10 @@ fn is_member(text: &str) -> bool {
 
 /// A list is compared whole, a number is the length; kinds of errors are words that the message must hold.
 fn same_folder(expected: &Value, actual: &Value) -> Result<(), String> {
-    for key in ["skills", "errors"] {
-        let got = actual[key].as_array().map(Vec::as_slice).unwrap_or_default();
-        let same = match &expected[key] {
-            Value::Null => true,
+    for (key, expected) in expected.as_object().ok_or("expected must be an object")? {
+        let got = actual.get(key).and_then(Value::as_array);
+        let got = got.ok_or_else(|| format!("{key}: a member that is not compared"))?;
+        let same = match expected {
             Value::Number(count) => count.as_u64() == u64::try_from(got.len()).ok(),
             Value::Array(wanted) => {
                 wanted.len() == got.len()
@@ -152,7 +178,7 @@ fn same_folder(expected: &Value, actual: &Value) -> Result<(), String> {
             _ => false,
         };
         if !same {
-            return Err(format!("{key}: expected {}, got {}", expected[key], actual[key]));
+            return Err(format!("{key}: expected {expected}, got {}", actual[key]));
         }
     }
     Ok(())
@@ -161,4 +187,33 @@ fn same_folder(expected: &Value, actual: &Value) -> Result<(), String> {
 fn load_route(input: &Value) -> Outcome {
     husk_folder::check_route(text(input, "route")).map_err(failure)?;
     Ok("ok".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_member_that_a_case_of_a_folder_names_is_compared() {
+        let actual =
+            load_dir(&json!({"layout": {"a/SKILL.md": "ok", "b/SKILL.md": "broken", "c/SKILL.md": "route: /healthz"}}))
+                .unwrap();
+        for (expected, holds) in [
+            (json!({"skills": ["a"], "errors": 2}), true),
+            (json!({"skills": 1, "errors": ["frontmatter", "collides"]}), true),
+            (json!({"skills": ["a"], "errors": 1}), false),
+            (json!({"skills": ["a"], "errors": null}), false),
+            (json!({"skills": ["a"], "routes": ["/skills/a"]}), false),
+            (json!(["a"]), false),
+        ] {
+            let compared = same_folder(&expected, &actual);
+            assert_eq!(compared.is_ok(), holds, "{expected}: {compared:?} {actual}");
+        }
+        for layout in [
+            json!({"a/SKILL.md": "some prose"}),
+            json!({"a/SKILL.md": {"text": "ok"}}),
+        ] {
+            assert!(load_dir(&json!({"layout": layout})).is_err(), "{layout}");
+        }
+    }
 }

@@ -108,7 +108,7 @@ fn config_param(input: &Value) -> Outcome {
 fn config_value(input: &Value) -> Outcome {
     let mut declared = input["param"].clone();
     declared["name"] = "x".into();
-    let param = serde_json::from_value(declared).map_err(|error| Failure::new(error.to_string()))?;
+    let param = serde_json::from_value(config_param(&declared)?).map_err(|error| Failure::new(error.to_string()))?;
     let value = &input["value"];
     let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let accepted = config::read(&param, &written).is_ok();
@@ -177,4 +177,31 @@ fn compare_result(expected: &Value, actual: &Value) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bound_of_a_parameter_reaches_the_check_of_its_value() {
+        let list = json!({"type": "list", "min_items": 1, "max_items": 2});
+        for (param, value, accepted) in [
+            (&list, json!(["a", "b"]), true),
+            (&list, json!([]), false),
+            (&list, json!(["a", "b", "c"]), false),
+            (
+                &json!({"type": "map", "max_items": 1}),
+                json!({"a": "1", "b": "2"}),
+                false,
+            ),
+            (&json!({"type": "number", "max": 5}), json!(6), false),
+            (&json!({"type": "select", "options": ["a"]}), json!("b"), false),
+        ] {
+            let answer = config_value(&json!({"param": param, "value": value})).unwrap();
+            assert_eq!(answer["accepted"], accepted, "{param} {value}");
+        }
+        let unknown = config_value(&json!({"param": {"type": "list", "most": 1}, "value": []}));
+        assert!(unknown.is_err(), "{unknown:?}");
+    }
 }

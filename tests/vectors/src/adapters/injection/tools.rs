@@ -137,21 +137,35 @@ fn respell(value: &mut Value) {
     }
 }
 
-/// A catalog of one skill, always active, and its plan.
-fn single(name: &str, version: &str) -> Result<Plan, Failure> {
-    let case = json!({"name": name, "version": version, "schema": {"input": {}}});
-    let mut skill = omniroute::skill(&case);
-    skill.activation = ActivationMode::Always;
+/// A catalog of skills that are always active, and its plan.
+fn plan_of(names: &[&str], version: &str) -> Result<Plan, Failure> {
+    let skill = |name: &&str| {
+        let case = json!({"name": name, "version": version, "schema": {"input": {}}});
+        let mut skill = omniroute::skill(&case);
+        skill.activation = ActivationMode::Always;
+        skill.into()
+    };
+    let skills = names.iter().map(skill).collect();
     planned(
-        &Catalog::compile_named(vec![skill.into()], mk_settings(), &BTreeMap::new()),
+        &Catalog::compile_named(skills, mk_settings(), &BTreeMap::new()),
         &json!({}),
         &[],
     )
 }
 
+/// The name stands beside those that are the easiest to take for it: the same with one more character, and with `_` for what no wire
+/// name has.
 pub(super) fn encode(input: &Value) -> Outcome {
-    let plan = single(text(input, "name"), text(input, "version"))?;
-    let tool = plan.tools.first().ok_or_else(|| Failure::of_adapter("no tool"))?;
+    let (name, version) = (text(input, "name"), text(input, "version"));
+    let longer = format!("{name}x");
+    let is_of_names = |each: char| each.is_ascii_alphanumeric() || each == '_' || each == '-';
+    let legal = name.replace(|each| !is_of_names(each), "_");
+    let mut names = vec![longer.as_str(), legal.as_str(), name];
+    names.dedup();
+    let plan = plan_of(&names, version)?;
+    let own = format!("{name}@{version}");
+    let tool = plan.tools.iter().find(|tool| identity(tool).as_ref() == Some(&own));
+    let tool = tool.ok_or_else(|| Failure::of_adapter("no tool"))?;
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let decoded = owner(&plan, &tool.name).and_then(identity);
     Ok(
@@ -161,13 +175,26 @@ pub(super) fn encode(input: &Value) -> Outcome {
 
 /// Holds to the properties: legal, at most 64 bytes, decodes to the same skill. The spelling is free.
 pub(super) fn compare_name(expected: &Value, actual: &Value) -> Result<(), String> {
-    if actual["legal"] != true || actual["length"].as_u64().is_none_or(|length| length > 64) {
+    let length = actual["length"].as_u64().unwrap_or(u64::MAX);
+    if actual["legal"] != true || length > 64 {
         return Err(format!("not a legal name: {actual}"));
     }
-    match expected.get("decodes_to") {
-        Some(identity) if *identity != actual["decodes_to"] => Err(format!("decodes to {}", actual["decodes_to"])),
-        _ => Ok(()),
+    for (member, expected) in expected.as_object().ok_or("expected must be an object")? {
+        match member.as_str() {
+            // The spelling of upstream.
+            "tool_name" | "length" => {}
+            "legal_length" => {
+                let most = expected
+                    .as_str()
+                    .and_then(|words| words.strip_prefix("<=")?.trim().parse().ok());
+                if most.is_none_or(|most: u64| length > most) {
+                    return Err(format!("legal_length: expected {expected}, got {length}"));
+                }
+            }
+            _ => super::whole(expected, &actual[member]).map_err(|why| format!("{member}{why}"))?,
+        }
     }
+    Ok(())
 }
 
 pub(super) fn decode(input: &Value) -> Outcome {
@@ -179,7 +206,7 @@ pub(super) fn decode(input: &Value) -> Outcome {
     let resolved = if version.is_empty() {
         None
     } else {
-        let plan = single(skill, version)?;
+        let plan = plan_of(&[skill], version)?;
         let wire_name = if spelled.is_some() {
             wire_name_of(&plan, given)
         } else {
@@ -198,4 +225,35 @@ pub(super) fn decode(input: &Value) -> Outcome {
 
 pub(super) fn normalize(input: &Value) -> Outcome {
     Ok(schema::normalize(&input["schema"]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_property_of_a_name_that_a_case_has_is_compared() {
+        let encoded = |name: &str| encode(&json!({"name": name, "version": "1.0.0"})).unwrap();
+        let long = "n".repeat(80);
+        for name in ["search", "my skill", &long] {
+            let actual = encoded(name);
+            let own = format!("{name}@1.0.0");
+            for (expected, holds) in [
+                (
+                    json!({"tool_name": "omr_skill_c2VhcmNo", "legal": true, "decodes_to": own}),
+                    true,
+                ),
+                (json!({"legal_length": "<= 64"}), true),
+                (json!({"legal_length": "<= 3"}), false),
+                (json!({"legal_length": "short"}), false),
+                (json!({"legal": false}), false),
+                (json!({"decodes_to": "another@1.0.0"}), false),
+                (json!({"stable": true}), false),
+                (json!("search"), false),
+            ] {
+                let compared = compare_name(&expected, &actual);
+                assert_eq!(compared.is_ok(), holds, "{name}: {expected}: {compared:?}");
+            }
+        }
+    }
 }
