@@ -46,7 +46,7 @@ pub enum ToolOutcome<'a> {
 /// The text for the model: trimmed stdout on success, else one line that begins with `Error`.
 pub fn text(outcome: ToolOutcome<'_>) -> String {
     match outcome {
-        ToolOutcome::Exit { code: 0, stdout, .. } => stdout.trim().to_owned(),
+        ToolOutcome::Exit { code: 0, stdout, .. } => trimmed(stdout).to_owned(),
         ToolOutcome::Exit { code, stdout, stderr } => {
             format!("Error (exit {code}): {}", output_of_failure(stdout, stderr))
         }
@@ -64,8 +64,13 @@ pub fn text(outcome: ToolOutcome<'_>) -> String {
 
 /// The output of a failed process: stderr, or stdout if stderr is blank.
 fn output_of_failure<'a>(stdout: &'a str, stderr: &'a str) -> &'a str {
-    let stderr = stderr.trim();
-    if stderr.is_empty() { stdout.trim() } else { stderr }
+    let stderr = trimmed(stderr);
+    if stderr.is_empty() { trimmed(stdout) } else { stderr }
+}
+
+/// Without blanks at both ends, and without a byte order mark, which is blank to HUSK's language and which some programs write first.
+fn trimmed(text: &str) -> &str {
+    text.trim_matches(|each: char| each.is_whitespace() || each == '\u{feff}')
 }
 
 #[cfg(test)]
@@ -82,6 +87,22 @@ mod tests {
                     stderr: "w",
                 },
                 "a",
+            ),
+            (
+                ToolOutcome::Exit {
+                    code: 0,
+                    stdout: "\u{feff}{\"a\": \"\u{feff}\"}\n\u{feff}",
+                    stderr: "",
+                },
+                "{\"a\": \"\u{feff}\"}",
+            ),
+            (
+                ToolOutcome::Exit {
+                    code: 1,
+                    stdout: "o",
+                    stderr: "\u{feff}\n",
+                },
+                "Error (exit 1): o",
             ),
             (
                 ToolOutcome::Exit {
