@@ -1,7 +1,9 @@
 //! Schemas of tools that are valid and that providers refuse: every format takes them, and a tool gets what its author wrote.
 
+use std::sync::LazyLock;
+
 use super::support::{Start, start};
-use super::talk::{ROWS, Talk};
+use super::talk::{Format, ROWS, Talk};
 
 /// The first schema has all that some provider refuses: names outside of the pattern of Anthropic, two of which would get one name, a
 /// combination at the top, arrays without items at several depths, and a list of items. Types and names of the function are Python's.
@@ -31,6 +33,14 @@ tools:
 ---
 Say.
 ";
+
+/// A tool whose description has 2,004 characters.
+static CHATTY: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "---\nname: chatty\ndescription: d\nactivation: Always\ntools:\n  - name: chatty\n    description: {}end.\n    command: [python3, say.py]\n---\nSay.\n",
+        "word ".repeat(400)
+    )
+});
 
 const TOOLS: &str = "def measure(größe: int, werte: list = None) -> dict:\n    \"\"\"Measures.\"\"\"\n    return {\"größe\": größe, \"werte\": werte}\n";
 
@@ -76,6 +86,27 @@ async fn a_tool_with_a_schema_that_providers_refuse_works_with_every_format() {
         }
     }
     // A gateway sends a request without its tools when they are refused.
+    assert_eq!(knack.mock.handle.refusals(), Vec::new());
+    assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
+}
+
+/// OpenAI refuses a request with a description over 1,024 characters; the other formats take it whole.
+#[tokio::test]
+async fn a_long_description_is_cut_where_the_provider_refuses_it() {
+    let script = "turns:\n  - rounds:\n      - expect: {tool: chatty}\n        reply: {text: Done.}\n";
+    let knack = start(Start {
+        skills: vec![("chatty/SKILL.md", CHATTY.as_str()), ("chatty/say.py", "print(1)\n")],
+        script: script.to_owned(),
+        executor: std::sync::Arc::new(super::runner::executor(0).await),
+        ..Start::default()
+    })
+    .await;
+    for row in ROWS {
+        let said = Talk::plain(row, "go").hear(&knack).await.text;
+        assert_eq!(said, "Done.", "{row:?}");
+        let is_whole = knack.upstream().to_string().contains(&"word ".repeat(400));
+        assert_eq!(is_whole, row.0 != Format::Chat, "{row:?}");
+    }
     assert_eq!(knack.mock.handle.refusals(), Vec::new());
     assert_eq!(knack.mock.handle.failures(), Vec::<String>::new());
 }

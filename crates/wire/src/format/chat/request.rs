@@ -232,15 +232,30 @@ fn add_system(request: &Request, text: Bytes, edits: &mut Edits) {
     edits.insert(at, if first.is_some() { "\"}," } else { "\"}" });
 }
 
+/// Characters of a tool's description. Behind them OpenAI and Azure have refused the whole request ("string too long. Expected a string
+/// with maximum length 1024"); the other formats have no such bound.
+const DESCRIPTION_MAX: usize = 1_024;
+/// What stands in the place of the rest.
+const CUT: char = '…';
+
 fn tool(tool: &Tool) -> Vec<u8> {
     let mut out = b"{\"type\":\"function\",\"function\":{\"name\":".to_vec();
     json::push_string(&mut out, &tool.name);
     out.extend_from_slice(b",\"description\":");
-    json::push_string(&mut out, &tool.description);
+    json::push_string(&mut out, &within_bound(&tool.description));
     out.extend_from_slice(b",\"parameters\":");
     out.extend_from_slice(tool.schema.as_bytes());
     out.extend_from_slice(b"}}");
     out
+}
+
+/// A description as OpenAI takes it.
+fn within_bound(description: &str) -> Cow<'_, str> {
+    if description.char_indices().nth(DESCRIPTION_MAX).is_none() {
+        return description.into();
+    }
+    let kept: String = description.chars().take(DESCRIPTION_MAX - 1).collect();
+    Cow::Owned(format!("{}{CUT}", kept.trim_end()))
 }
 
 fn ask_for_usage(request: &Request, edits: &mut Edits) {
@@ -259,5 +274,21 @@ fn ask_for_usage(request: &Request, edits: &mut Edits) {
             }
         }
         _ => splice::set_member(request, edits, "messages", OPTIONS, "{\"include_usage\":true}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_that_openai_would_refuse_is_cut_with_a_mark() {
+        for whole in ["", "Says.", &"ä".repeat(DESCRIPTION_MAX)] {
+            assert_eq!(within_bound(whole), whole);
+        }
+        let cut = within_bound(&"ä".repeat(DESCRIPTION_MAX + 1)).into_owned();
+        assert_eq!(cut, format!("{}…", "ä".repeat(DESCRIPTION_MAX - 1)));
+        let blank = format!("{} {}", "a".repeat(DESCRIPTION_MAX - 2), "b".repeat(9));
+        assert_eq!(within_bound(&blank), format!("{}…", "a".repeat(DESCRIPTION_MAX - 2)));
     }
 }
