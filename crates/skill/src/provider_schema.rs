@@ -11,7 +11,7 @@
 //! - A property at the top whose name is not of `[a-zA-Z0-9_.-]{1,64}` gets another name, and its own in its description. Anthropic:
 //!   "Property keys should match pattern", of these properties and of none below them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -68,7 +68,8 @@ pub(crate) fn sent(written: &Value) -> Value {
     let mut root = without_branches(written);
     rename_properties(&mut root);
     let mut root = Value::Object(root);
-    repair_arrays(&mut root, 0);
+    each_schema(&mut root, 0, &mut repair_array);
+    without_lost_references(&mut root, written);
     root
 }
 
@@ -130,8 +131,9 @@ struct Branches<'a> {
     whole: &'a Value,
     /// Of two with one name the first stays.
     properties: Map<String, Value>,
-    /// Names that are required whatever branch holds.
+    /// Names that are required whatever branch holds, in order and each once.
     required: Vec<Value>,
+    seen: HashSet<&'a str>,
     /// Each is followed once: references can multiply, and go in a circle.
     followed: HashSet<&'a str>,
 }
@@ -142,6 +144,7 @@ impl<'a> Branches<'a> {
             whole,
             properties: Map::new(),
             required: Vec::new(),
+            seen: HashSet::new(),
             followed: HashSet::new(),
         }
     }
@@ -160,9 +163,10 @@ impl<'a> Branches<'a> {
             self.properties.entry(name.clone()).or_insert_with(|| property.clone());
         }
         let required = schema.get("required").and_then(Value::as_array);
-        for name in required.into_iter().flatten().filter(|_| always) {
-            if !self.required.contains(name) {
-                self.required.push(name.clone());
+        let required = required.into_iter().flatten().filter_map(Value::as_str);
+        for name in required.filter(|_| always) {
+            if self.seen.insert(name) {
+                self.required.push(name.into());
             }
         }
         let reference = schema.get("$ref").and_then(Value::as_str);
@@ -189,22 +193,23 @@ fn rename_properties(root: &mut Map<String, Value>) {
         return;
     }
     let names = sent_names(properties);
-    let sent = names.iter().map(|(own, sent)| {
+    let described = names.iter().map(|(own, sent)| {
         let mut property = properties[own].clone();
         if own != sent {
             describe(&mut property, own);
         }
         (sent.clone(), property)
     });
-    let sent = sent.collect();
+    let described = described.collect();
+    let names: HashMap<&str, &str> = names.iter().map(|(own, sent)| (own.as_str(), sent.as_str())).collect();
     if let Some(Value::Array(required)) = root.get_mut("required") {
         for name in required {
-            if let Some((_, sent)) = names.iter().find(|(own, _)| name == own) {
-                *name = Value::from(sent.as_str());
+            if let Some(sent) = name.as_str().and_then(|name| names.get(name)) {
+                *name = Value::from(*sent);
             }
         }
     }
-    root.insert("properties".to_owned(), Value::Object(sent));
+    root.insert("properties".to_owned(), Value::Object(described));
     // They would speak of names that the model does not know, or forbid those that it does.
     root.retain(|keyword, _| !OF_NAMES.contains(&keyword.as_str()));
 }
@@ -230,6 +235,8 @@ fn sent_names(properties: &Map<String, Value>) -> Vec<(String, String)> {
         .filter(|name| is_taken_by_providers(name))
         .cloned()
         .collect();
+    // The next number of each name that several would get: trying them all takes long where there are many.
+    let mut numbers: HashMap<String, usize> = HashMap::new();
     let mut name_of = |own: &String| {
         if is_taken_by_providers(own) {
             return own.clone();
@@ -241,11 +248,11 @@ fn sent_names(properties: &Map<String, Value>) -> Vec<(String, String)> {
             .collect();
         let base = if base.is_empty() { "_".to_owned() } else { base };
         let mut name = base.clone();
-        let mut number = 2_usize;
+        let number = numbers.entry(base.clone()).or_insert(2);
         while !taken.insert(name.clone()) {
             let suffix = format!("_{number}");
             name = format!("{}{suffix}", &base[..base.len().min(NAME_MAX - suffix.len())]);
-            number += 1;
+            *number += 1;
         }
         name
     };
@@ -260,25 +267,8 @@ const fn is_of_names(each: char) -> bool {
     each.is_ascii_alphanumeric() || matches!(each, '_' | '.' | '-')
 }
 
-/// Gives `items` to each array that says nothing of them, and its present name to a list of them.
-fn repair_arrays(schema: &mut Value, depth: usize) {
-    let Value::Object(members) = schema else { return };
-    if depth > MAX_DEPTH {
-        return;
-    }
-    for keyword in OF_MAPS {
-        let map = members.get_mut(keyword).and_then(Value::as_object_mut);
-        map.into_iter()
-            .flat_map(|map| map.values_mut())
-            .for_each(|below| repair_arrays(below, depth + 1));
-    }
-    for keyword in OF_SCHEMAS {
-        match members.get_mut(keyword) {
-            Some(Value::Array(list)) => list.iter_mut().for_each(|below| repair_arrays(below, depth + 1)),
-            Some(below) => repair_arrays(below, depth + 1),
-            None => {}
-        }
-    }
+/// Gives `items` to an array that says nothing of them, and its present name to a list of them.
+fn repair_array(members: &mut Map<String, Value>) {
     if let Some(Value::Array(list)) = members.get("items").cloned() {
         members.shift_remove("items");
         if !list.is_empty() {
@@ -295,6 +285,49 @@ fn repair_arrays(schema: &mut Value, depth: usize) {
     if is_array {
         members.entry("items").or_insert_with(|| Value::Object(Map::new()));
     }
+}
+
+/// Leaves out references to places that what is sent does not have any more: a schema that names nothing is refused.
+fn without_lost_references(root: &mut Value, written: &Value) {
+    let mut references = HashSet::new();
+    each_schema(root, 0, &mut |members| {
+        if let Some(Value::String(reference)) = members.get("$ref") {
+            references.insert(reference.clone());
+        }
+    });
+    references.retain(|reference| {
+        let place = reference.strip_prefix('#');
+        place.is_some_and(|place| written.pointer(place).is_some() && root.pointer(place).is_none())
+    });
+    if !references.is_empty() {
+        each_schema(root, 0, &mut |members| {
+            if matches!(members.get("$ref"), Some(Value::String(reference)) if references.contains(reference)) {
+                members.shift_remove("$ref");
+            }
+        });
+    }
+}
+
+/// Visits a schema after all below it.
+fn each_schema(schema: &mut Value, depth: usize, visit: &mut impl FnMut(&mut Map<String, Value>)) {
+    let Value::Object(members) = schema else { return };
+    if depth > MAX_DEPTH {
+        return;
+    }
+    for keyword in OF_MAPS {
+        let map = members.get_mut(keyword).and_then(Value::as_object_mut);
+        for below in map.into_iter().flat_map(|map| map.values_mut()) {
+            each_schema(below, depth + 1, visit);
+        }
+    }
+    for keyword in OF_SCHEMAS {
+        match members.get_mut(keyword) {
+            Some(Value::Array(list)) => list.iter_mut().for_each(|below| each_schema(below, depth + 1, visit)),
+            Some(below) => each_schema(below, depth + 1, visit),
+            None => {}
+        }
+    }
+    visit(members);
 }
 
 #[cfg(test)]
@@ -446,6 +479,50 @@ mod tests {
                 assert_eq!(back[name], name, "a name that providers take is its own");
             }
         }
+    }
+
+    /// A reference into a place that was renamed, left out or moved would be refused; others stay.
+    #[test]
+    fn references_to_what_is_not_sent_are_left_out() {
+        let written = json!({
+            "type": "object", "$defs": {"D": {"type": "object", "properties": {"again": {"$ref": "#/$defs/D"}, "up": {"$ref": "#"}}}},
+            "properties": {"a b": {"type": "string"}, "same": {"$ref": "#/properties/a b", "title": "t"}, "in": {"$ref": "#/anyOf/0"},
+                "pair": {"type": "array", "items": [{"type": "string"}]}, "first": {"$ref": "#/properties/pair/items/0"}, "d": {"$ref": "#/$defs/D"},
+                "far": {"$ref": "http://127.0.0.1:9/x"}, "data": {"const": {"$ref": "#/anyOf/0"}}},
+            "anyOf": [{"required": ["a b"]}, true],
+        });
+        let sent = sent(&written);
+        for (name, expected) in [
+            ("same", json!({"title": "t"})),
+            ("in", json!({})),
+            ("first", json!({})),
+            ("d", json!({"$ref": "#/$defs/D"})),
+            ("far", json!({"$ref": "http://127.0.0.1:9/x"})),
+            ("data", json!({"const": {"$ref": "#/anyOf/0"}})),
+        ] {
+            assert_eq!(sent["properties"][name], expected, "{name}");
+        }
+        assert_eq!(sent["$defs"], written["$defs"]);
+    }
+
+    /// Names that all become one, by the thousand: a call waits for them.
+    #[test]
+    fn many_names_that_collide_are_replaced_soon() {
+        let properties: Map<String, Value> = (0..20_000_u32)
+            .map(|at| (char::from_u32(0x4E00 + at).unwrap().to_string(), json!({})))
+            .collect();
+        let required: Vec<&String> = properties.keys().collect();
+        let written = json!({"type": "object", "properties": properties, "required": required});
+        let begun = std::time::Instant::now();
+        let sent = sent(&written);
+        assert_eq!(sent["properties"].as_object().unwrap().len(), 20_000);
+        assert_eq!(sent["required"][19_999], "__20000");
+        // By a wide margin: it is minutes where each number is tried for each name.
+        assert!(
+            begun.elapsed() < std::time::Duration::from_secs(20),
+            "{:?}",
+            begun.elapsed()
+        );
     }
 
     /// References that double in each step, and schemas as deep as a text of JSON can be.
