@@ -269,6 +269,32 @@ fn rules_of_calls() {
     check_examples(FormatName::Chat, &base(), &calls());
 }
 
+/// Schemas of tools that are valid and refused all the same.
+fn tool_schemas() -> Vec<Example> {
+    vec![
+        (
+            "tool_top_level",
+            function(json!({"parameters": object(json!({"a": {"anyOf": [{"type": "string"}]}}))})),
+            function(json!({"parameters": {"type": "object", "properties": {}, "not": {"required": ["a"]}}})),
+            "function 'f': schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level",
+        ),
+        (
+            "tool_arrays",
+            function(
+                json!({"parameters": object(json!({"a": {"type": "array", "items": {}}, "b": {"enum": [{"type": "array"}]}}))}),
+            ),
+            function(json!({"parameters": object(json!({"a": {"type": "array", "items": {"type": "array"}}}))})),
+            "In context=('properties', 'a', 'items'), array schema missing items.",
+        ),
+        (
+            "tool_arrays",
+            json!({}),
+            function(json!({"parameters": object(json!({"a": {"anyOf": [{"type": ["null", "array"]}]}}))})),
+            "In context=('properties', 'a', 'anyOf', '0', 'type', '1'), array schema missing items.",
+        ),
+    ]
+}
+
 /// Tools that are offered, and the choice of one.
 fn tool_lists() -> Vec<Example> {
     vec![
@@ -323,26 +349,6 @@ fn tool_lists() -> Vec<Example> {
             "boolean",
         ),
         (
-            "tool_top_level",
-            function(json!({"parameters": object(json!({"a": {"anyOf": [{"type": "string"}]}}))})),
-            function(json!({"parameters": {"type": "object", "properties": {}, "not": {"required": ["a"]}}})),
-            "function 'f': schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level",
-        ),
-        (
-            "tool_arrays",
-            function(
-                json!({"parameters": object(json!({"a": {"type": "array", "items": {}}, "b": {"enum": [{"type": "array"}]}}))}),
-            ),
-            function(json!({"parameters": object(json!({"a": {"type": "array", "items": {"type": "array"}}}))})),
-            "In context=('properties', 'a', 'items'), array schema missing items.",
-        ),
-        (
-            "tool_arrays",
-            json!({}),
-            function(json!({"parameters": object(json!({"a": {"anyOf": [{"type": ["null", "array"]}]}}))})),
-            "In context=('properties', 'a', 'anyOf', '0', 'type', '1'), array schema missing items.",
-        ),
-        (
             "tool_choice",
             with_tools(json!({"tool_choice": "required"})),
             json!({"tool_choice": "auto"}),
@@ -370,12 +376,13 @@ fn tool_lists() -> Vec<Example> {
 #[test]
 fn rules_of_tool_lists() {
     check_examples(FormatName::Chat, &base(), &tool_lists());
+    check_examples(FormatName::Chat, &base(), &tool_schemas());
 }
 
 #[test]
 fn every_rule_has_an_example() {
     check_names(
         FormatName::Chat,
-        &[requests(), messages(), calls(), tool_lists()].concat(),
+        &[requests(), messages(), calls(), tool_lists(), tool_schemas()].concat(),
     );
 }

@@ -479,6 +479,43 @@ fn rules_of_thinking_blocks() {
     check_examples(FormatName::Messages, &base(), &thinking_blocks());
 }
 
+/// Schemas of tools that are valid and refused all the same.
+fn tool_schemas() -> Vec<Example> {
+    vec![
+        (
+            "tool_top_level",
+            tools(vec![with_schema(
+                &json!({"type": "object", "not": {"required": ["a"]}, "properties": {"a": {"anyOf": [true]}}}),
+            )]),
+            tools(vec![
+                tool("e"),
+                with_schema(&json!({"type": "object", "anyOf": [{"required": ["a"]}]})),
+            ]),
+            "tools.1.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
+        ),
+        (
+            "tool_property_keys",
+            tools(vec![with_schema(&object(
+                json!({"a.b-C_9": {"type": "object", "properties": {"größe": {}}}, "a".repeat(64): {}}),
+            ))]),
+            tools(vec![with_schema(&object(json!({"a".repeat(65): {}})))]),
+            "tools.0.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'",
+        ),
+        (
+            "tool_property_keys",
+            json!({}),
+            tools(vec![with_schema(&object(json!({"a b": {}})))]),
+            "Property keys",
+        ),
+        (
+            "tool_property_keys",
+            json!({}),
+            tools(vec![with_schema(&object(json!({"": {}})))]),
+            "Property keys",
+        ),
+    ]
+}
+
 /// Tools that are offered, and the choice of one.
 fn tool_lists() -> Vec<Example> {
     vec![
@@ -520,37 +557,6 @@ fn tool_lists() -> Vec<Example> {
             "Input tag 'function'",
         ),
         (
-            "tool_top_level",
-            tools(vec![with_schema(
-                &json!({"type": "object", "not": {"required": ["a"]}, "properties": {"a": {"anyOf": [true]}}}),
-            )]),
-            tools(vec![
-                tool("e"),
-                with_schema(&json!({"type": "object", "anyOf": [{"required": ["a"]}]})),
-            ]),
-            "tools.1.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
-        ),
-        (
-            "tool_property_keys",
-            tools(vec![with_schema(&object(
-                json!({"a.b-C_9": {"type": "object", "properties": {"größe": {}}}, "a".repeat(64): {}}),
-            ))]),
-            tools(vec![with_schema(&object(json!({"a".repeat(65): {}})))]),
-            "tools.0.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'",
-        ),
-        (
-            "tool_property_keys",
-            json!({}),
-            tools(vec![with_schema(&object(json!({"a b": {}})))]),
-            "Property keys",
-        ),
-        (
-            "tool_property_keys",
-            json!({}),
-            tools(vec![with_schema(&object(json!({"": {}})))]),
-            "Property keys",
-        ),
-        (
             "tool_choice",
             json!({"tools": [tool("f")], "tool_choice": {"type": "tool", "name": "f"}}),
             json!({"tools": [tool("f")], "tool_choice": {"type": "tool", "name": "g"}}),
@@ -580,6 +586,7 @@ fn tool_lists() -> Vec<Example> {
 #[test]
 fn rules_of_tool_lists() {
     check_examples(FormatName::Messages, &base(), &tool_lists());
+    check_examples(FormatName::Messages, &base(), &tool_schemas());
 }
 
 #[test]
@@ -594,6 +601,7 @@ fn every_rule_has_an_example() {
             results(),
             thinking_blocks(),
             tool_lists(),
+            tool_schemas(),
         ]
         .concat(),
     );
