@@ -157,9 +157,13 @@ fn reported(knack: &Running, text: &str) -> bool {
 }
 
 async fn called(tool: &str, arguments: &Value) -> (Running, String) {
+    called_in(TOOLS, tool, arguments).await
+}
+
+async fn called_in(tools: &'static str, tool: &str, arguments: &Value) -> (Running, String) {
     let call = json!({"tool": tool, "arguments": arguments});
     let knack = start(Start {
-        skills: vec![("py/SKILL.md", DOCUMENT), ("py/tools.py", TOOLS)],
+        skills: vec![("py/SKILL.md", DOCUMENT), ("py/tools.py", tools)],
         script: format!("turns:\n  - rounds:\n      - reply: {{calls: [{call}]}}\n      - reply: {{text: Done.}}\n"),
         executor: std::sync::Arc::new(super::runner::executor(0).await),
         ..Start::default()
@@ -198,6 +202,17 @@ async fn a_model_reads_the_value_and_not_what_was_printed() {
     ] {
         assert_eq!(called(&format!("py__{tool}"), &arguments).await.1, expected, "{tool}");
     }
+}
+
+/// The warning about imports that no package provides leaves these out.
+#[tokio::test]
+async fn modules_that_stand_in_for_packages_are_imported() {
+    let imports = knack_skill::functions::STAND_INS.map(|module| format!("import {module}\n"));
+    let tools = format!(
+        "{}def done() -> str:\n    \"\"\"Tells.\"\"\"\n    return 'done'\n",
+        imports.concat()
+    );
+    assert_eq!(called_in(tools.leak(), "py__done", &json!({})).await.1, "done");
 }
 
 #[tokio::test]

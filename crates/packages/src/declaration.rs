@@ -1,6 +1,6 @@
 //! The packages of a skill: which declaration counts, and what it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::finding::Finding;
 use crate::imports::Import;
@@ -219,6 +219,13 @@ impl Declaration {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// Normalized names of the Python packages that scripts have: those that are required, and those of the lock.
+    pub(crate) fn given(&self) -> BTreeSet<&str> {
+        let required = self.python.iter().map(|requirement| requirement.name.as_str());
+        let locked = self.lock.iter().flat_map(|lock| lock.packages());
+        required.chain(locked.map(|(name, _)| name.as_str())).collect()
     }
 
     /// The requirements as a file, in one form: equal declarations have equal texts.

@@ -8,7 +8,7 @@
 //!
 //! Only that declaration counts: a skill that declares packages gets exactly those.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use knack_skill::model::{AskedPackages, SkillFile};
 use serde_json::Value;
@@ -234,7 +234,9 @@ fn infer(declared: &mut Declaration) {
         .values()
         .flatten()
         .filter(|import| !import.is_standard());
-    if foreign.into_iter().any(|import| lock.has(&import.package())) {
+    let given: BTreeSet<&str> = lock.packages().iter().map(|(name, _)| name.as_str()).collect();
+    let mut needs = foreign.flat_map(Import::needs);
+    if needs.any(|need| need.provider(&given).is_some()) {
         declared.source = Source::Inferred;
         declared.lock = Some(lock.clone());
     }

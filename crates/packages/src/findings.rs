@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use knack_skill::model::{AskedPackages, SkillFile};
-use knack_skill::tree;
+use knack_skill::{functions, tree};
 
 use crate::declaration::{Declaration, Source};
 use crate::declare::is_python;
@@ -13,9 +13,6 @@ use crate::node;
 
 /// Most findings of one kind for one skill.
 const MAX_MISSING: usize = 30;
-
-/// The module whose decorators mark functions as tools: where its package is missing, a stub replaces it.
-const DECORATORS: &str = "tukuy";
 
 /// Commands that would install something.
 const INSTALLERS: [&str; 9] = [
@@ -52,33 +49,39 @@ fn missing_imports(files: &BTreeMap<String, SkillFile>, declared: &Declaration) 
         return Vec::new();
     }
     let own = own_modules(files);
-    let given = |import: &Import| {
-        let package = import.package();
-        let is_declared = declared.python.iter().any(|requirement| requirement.name == package);
-        is_declared || declared.lock.as_ref().is_some_and(|lock| lock.has(&package))
-    };
-    let is_missing = |import: &&Import| {
-        let has_other = import.optional || import.is_standard() || import.top() == DECORATORS;
-        !has_other && !own.contains(import.top()) && !given(import)
+    let given = declared.given();
+    let is_foreign = |import: &&Import| {
+        let has_other = import.optional || import.is_standard() || is_given(import);
+        !has_other && !own.contains(import.top())
     };
     let mut reported: BTreeSet<String> = BTreeSet::new();
     let mut findings = Vec::new();
     for (file, imports) in &declared.imports {
-        for import in imports.iter().filter(is_missing) {
-            let package = import.package();
-            if findings.len() < MAX_MISSING && reported.insert(package.clone()) {
-                let text = format!("{} is imported, but no declared package provides it", import.top());
-                findings.push(Finding::new(
-                    FindingKind::MissingImport,
-                    file,
-                    import.line,
-                    text,
-                    help(declared, &package),
-                ));
+        for import in imports.iter().filter(is_foreign) {
+            for need in import.needs() {
+                if findings.len() >= MAX_MISSING || need.provider(&given).is_some() {
+                    continue;
+                }
+                if reported.insert(need.package().unwrap_or(&need.module).to_owned()) {
+                    let text = format!("{} is imported, but no declared package provides it", need.module);
+                    let help = match need.package() {
+                        Some(package) => help(declared, package),
+                        None => format!("declare the packages that have the modules of {}", need.module),
+                    };
+                    findings.push(Finding::new(FindingKind::MissingImport, file, import.line, text, help));
+                }
             }
         }
     }
     findings
+}
+
+/// Whether the program that calls functions has the module where no package of that name is installed.
+fn is_given(import: &Import) -> bool {
+    let below = |name: &String| format!("{}.{name}", import.module);
+    let is_stand_in = |module: &str| functions::STAND_INS.contains(&module);
+    is_stand_in(&import.module)
+        || (!import.names.is_empty() && import.names.iter().all(|name| is_stand_in(&below(name))))
 }
 
 /// A package that a script of Node loads and no lock has.
@@ -146,15 +149,10 @@ fn help(declared: &Declaration, package: &str) -> String {
         }
         // A declaration replaces inferred packages, so those must be written down too.
         Source::Inferred => {
-            let lock = declared.lock.as_ref();
-            let used: BTreeSet<String> = declared
-                .imports
-                .values()
-                .flatten()
-                .map(Import::package)
-                .filter(|name| lock.is_some_and(|lock| lock.has(name)))
-                .collect();
-            let used: Vec<String> = used.into_iter().collect();
+            let given = declared.given();
+            let needs = declared.imports.values().flatten().flat_map(Import::needs);
+            let used: BTreeSet<&str> = needs.filter_map(|need| need.provider(&given)).collect();
+            let used: Vec<&str> = used.into_iter().collect();
             format!("create requirements.txt with the lines {}, {package}", used.join(", "))
         }
     }
@@ -234,12 +232,64 @@ mod tests {
             ]
         );
         assert_eq!(with(&[("requirements.txt", "pillow\nmcp")]), [""; 0]);
-        assert_eq!(reported(&[("a.py", "from tukuy.skills import skill")]), [""; 0]);
         // One line for one package.
         assert_eq!(
             reported(&[("a.py", "import mcp\nimport mcp.x"), ("b.py", "import mcp")]).len(),
             1
         );
+    }
+
+    #[test]
+    fn a_package_of_a_namespace_provides_its_modules_and_no_others() {
+        let script = "import ruamel.yaml\nfrom google.cloud import storage\nimport google.protobuf.message\n\
+                      from azure.identity import DefaultAzureCredential\nfrom zope import interface\nimport google\n";
+        let with = |requirements: &str| reported(&[("a.py", script), ("requirements.txt", requirements)]);
+        let all = "ruamel.yaml\ngoogle-cloud-storage>=2\nprotobuf\nazure-identity\nzope.interface\n";
+        assert_eq!(with(all), [""; 0]);
+        let line = |number: u32, module: &str, package: &str| {
+            format!(
+                "a.py:{number}: {module} is imported, but no declared package provides it (add the line {package} to \
+                 requirements.txt)"
+            )
+        };
+        assert_eq!(
+            with("ruamel.base\ngoogle-cloud-bigquery\nazure-core\nzope.event\n"),
+            [
+                line(1, "ruamel.yaml", "ruamel-yaml"),
+                line(2, "google.cloud.storage", "google-cloud-storage"),
+                line(3, "google.protobuf", "protobuf"),
+                line(4, "azure.identity", "azure-identity"),
+                line(5, "zope.interface", "zope-interface"),
+            ]
+        );
+        assert_eq!(
+            reported(&[("a.py", "import google.cloud\n")]),
+            [
+                "a.py:1: google.cloud is imported, but no declared package provides it (declare the packages that have the \
+                 modules of google.cloud)"
+            ]
+        );
+        // What a lock has counts as well.
+        let lock = format!("ruamel.yaml==0.18 --hash=sha256:{}\n", "a".repeat(64));
+        let locked = [("a.py", "from ruamel.yaml import YAML"), ("requirements.lock", &lock)];
+        assert_eq!(reported(&locked), [""; 0]);
+    }
+
+    #[test]
+    fn modules_of_the_program_that_calls_functions_need_no_package() {
+        for module in functions::STAND_INS {
+            assert_eq!(
+                reported(&[("a.py", &format!("import {module}\n"))]),
+                [""; 0],
+                "{module}"
+            );
+        }
+        let script = "from tukuy.skills import skill\nfrom prompture.integrations import tukuy_bridge\n\
+                      from prompture.integrations.tukuy_bridge import current_tool_call_id\n";
+        assert_eq!(reported(&[("a.py", script)]), [""; 0]);
+        for missing in ["import tukuy.registry", "from prompture import Driver"] {
+            assert_eq!(reported(&[("a.py", missing)]).len(), 1, "{missing}");
+        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The imports of Python files, read from their syntax; nothing is executed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use tree_sitter::{Node, Parser};
 
-use crate::name::normalized;
+use crate::provider::{self, ModuleNeed};
 
 /// Largest script that is read; generated files are no scripts of skills.
 pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
@@ -14,19 +14,16 @@ pub const MAX_SCRIPT_BYTES: usize = 1 << 20;
 pub const MAX_SCRIPTS: usize = 500;
 
 const STDLIB: &str = include_str!("data/stdlib.txt");
-const TABLE: &str = include_str!("data/imports.txt");
 
 static STANDARD: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| STDLIB.lines().collect());
-static PACKAGES: LazyLock<BTreeMap<&'static str, &'static str>> = LazyLock::new(|| {
-    let lines = TABLE.lines().filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| line.split_once(' ')).collect()
-});
 
 /// One import.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Import {
     /// Dotted name, as written.
     pub module: String,
+    /// The names after `from module import`: members of the module, or modules below it. Empty for `*`.
+    pub names: Vec<String>,
     /// Line from 1.
     pub line: usize,
     /// Inside a `try` or a condition: the script works without it.
@@ -44,18 +41,9 @@ impl Import {
         STANDARD.contains(self.top())
     }
 
-    /// The package that provides it: from the table of differing names, else of the same name.
-    pub fn package(&self) -> String {
-        let mut name = self.module.as_str();
-        loop {
-            if let Some(package) = PACKAGES.get(name) {
-                return (*package).to_owned();
-            }
-            match name.rsplit_once('.') {
-                Some((parent, _)) => name = parent,
-                None => return normalized(name),
-            }
-        }
+    /// The modules that it needs, each with the packages that can provide it.
+    pub fn needs(&self) -> Vec<ModuleNeed> {
+        provider::needs(&self.module, &self.names)
     }
 }
 
@@ -78,7 +66,10 @@ pub fn of_source(text: &str) -> Vec<Import> {
             "import_from_statement" => {
                 let module = node.child_by_field_name("module_name");
                 if let Some(module) = module.filter(|module| module.kind() == "dotted_name") {
-                    push(module, text, optional, &mut imports);
+                    let mut cursor = node.walk();
+                    let listed = node.children_by_field_name("name", &mut cursor);
+                    let names = listed.filter_map(|name| written(imported(name)?, text)).collect();
+                    push(module, names, (text, optional), &mut imports);
                 }
             }
             kind => {
@@ -94,28 +85,31 @@ pub fn of_source(text: &str) -> Vec<Import> {
 
 fn add_names(node: Node<'_>, text: &str, optional: bool, imports: &mut Vec<Import>) {
     let mut cursor = node.walk();
-    for child in node.named_children(&mut cursor) {
-        match child.kind() {
-            "dotted_name" => push(child, text, optional, imports),
-            "aliased_import" => {
-                if let Some(name) = child.child_by_field_name("name") {
-                    push(name, text, optional, imports);
-                }
-            }
-            _ => {}
-        }
+    for module in node.named_children(&mut cursor).filter_map(imported) {
+        push(module, Vec::new(), (text, optional), imports);
     }
 }
 
-fn push(node: Node<'_>, text: &str, optional: bool, imports: &mut Vec<Import>) {
-    let module: String = text
-        .get(node.byte_range())
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    if !module.is_empty() {
+/// The dotted name in one part of an import: `a.b`, or `a.b as c`.
+fn imported(part: Node<'_>) -> Option<Node<'_>> {
+    match part.kind() {
+        "dotted_name" => Some(part),
+        "aliased_import" => part.child_by_field_name("name"),
+        _ => None,
+    }
+}
+
+/// A dotted name without the space that may be in it.
+fn written(name: Node<'_>, text: &str) -> Option<String> {
+    let name: String = text.get(name.byte_range())?.split_whitespace().collect();
+    (!name.is_empty()).then_some(name)
+}
+
+fn push(node: Node<'_>, names: Vec<String>, (text, optional): (&str, bool), imports: &mut Vec<Import>) {
+    if let Some(module) = written(node, text) {
         imports.push(Import {
             module,
+            names,
             line: node.start_position().row + 1,
             optional,
         });
@@ -133,7 +127,10 @@ mod tests {
                     text = 'import nothing'\n# import comment\nif True:\n    from google.protobuf import message\n";
         let found: Vec<_> = of_source(text)
             .into_iter()
-            .map(|import| (import.line, import.package(), import.is_standard(), import.optional))
+            .map(|import| {
+                let package = import.needs()[0].package().unwrap_or_default().to_owned();
+                (import.line, package, import.is_standard(), import.optional)
+            })
             .collect();
         let expect = |line, package: &str, standard, optional| (line, package.to_owned(), standard, optional);
         assert_eq!(
@@ -146,6 +143,20 @@ mod tests {
                 expect(8, "lxml", false, true),
                 expect(14, "protobuf", false, true),
             ]
+        );
+    }
+
+    #[test]
+    fn names_of_a_from_import_are_read_without_their_aliases() {
+        let text = "from google.cloud import (\n    storage as s,  # a comment\n    bigquery,\n)\nfrom a . b import *\nimport a.c as d\n";
+        let found: Vec<_> = of_source(text)
+            .into_iter()
+            .map(|import| (import.module, import.names.join(" ")))
+            .collect();
+        let expected = [("google.cloud", "storage bigquery"), ("a.b", ""), ("a.c", "")];
+        assert_eq!(
+            found,
+            expected.map(|(module, names)| (module.to_owned(), names.to_owned()))
         );
     }
 

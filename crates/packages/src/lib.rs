@@ -26,6 +26,7 @@ pub mod name;
 pub mod node;
 mod other_locks;
 pub mod programs;
+mod provider;
 pub mod pylock;
 pub mod requirement;
 pub mod requirements_txt;

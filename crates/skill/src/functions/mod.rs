@@ -23,6 +23,15 @@ use crate::risk::Risk;
 /// The program that calls a function. It is given as text, so that no file of a skill can take its place.
 const HARNESS: &str = include_str!("harness.py");
 
+/// The modules that this program has where no package of that name is installed.
+pub const STAND_INS: [&str; 5] = [
+    "tukuy",
+    "tukuy.context",
+    "tukuy.skill",
+    "tukuy.skills",
+    "prompture.integrations.tukuy_bridge",
+];
+
 /// What a function declares, as far as a call of it needs.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
