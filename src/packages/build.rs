@@ -178,7 +178,7 @@ impl Builder {
         let uv = self.uv.as_ref().map_err(Clone::clone)?;
         log("choosing versions");
         let folder = WorkFolder::below(&self.store)?;
-        let (constraints, exclude_newer) = (self.rules.constraints_text(), self.rules.exclude_newer());
+        let (constraints, exclude_newer) = (self.rules.constraints_text(), self.rules.exclude_newer(declared));
         let wanted = LockTarget {
             declared,
             constraints: &constraints,
@@ -241,6 +241,7 @@ impl Builder {
         let mut parts = vec![platform, declared.requirements_text()];
         // Without rules the versions that were chosen before there were any still count.
         parts.extend(Some(self.rules.choice_text()).filter(|text| !text.is_empty()));
+        parts.extend(declared.choice_text());
         for part in parts {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);

@@ -64,7 +64,14 @@ async fn no_file_of_a_later_day_is_chosen() {
     let index = Index::serve_dated("good", wheels.to_vec()).await;
     let fixture = BuilderFixture::new(&index.url);
     let runtime = RUNTIME.replace("constraints: [\"good<2\"]", "excludeNewer: \"2026-06-30\"");
-    let folder = folder(&[("skills/with/SKILL.md", SKILL), ("manifests/main.yaml", &runtime)]);
+    let block =
+        "# /// script\n# dependencies = [\"good\"]\n# [tool.uv]\n# exclude-newer = \"2026-07-01T23:30:00Z\"\n# ///\n";
+    let folder = folder(&[
+        ("skills/with/SKILL.md", SKILL),
+        ("dated/SKILL.md", "---\nname: dated\ndescription: d\n---\nText.\n"),
+        ("dated/run.py", block),
+        ("manifests/main.yaml", &runtime),
+    ]);
     let store = fixture.folder.path().join("store");
     let uv = uv_path();
     let environment = [
@@ -87,6 +94,17 @@ async fn no_file_of_a_later_day_is_chosen() {
         assert_eq!(code, Some(0), "{said}");
         assert!(said.contains(&format!("good {version}")), "{day}: {said}");
     }
+    // A script's own moment counts where it is the earlier one.
+    for (day, version) in [(None, "2.0"), (Some("2026-06-30"), "1.0"), (Some("2026-07-02"), "2.0")] {
+        let day: Vec<&str> = day.into_iter().flat_map(|day| ["--exclude-newer", day]).collect();
+        let (code, said) = run(&[&["skill", "packages", "--build", "dated"], &day[..]].concat()).await;
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains(&format!("good {version}")), "{day:?}: {said}");
+    }
+    let (code, said) = run(&["skill", "lock", "dated"]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let written = std::fs::read_to_string(folder.path().join("dated/requirements.lock")).unwrap();
+    assert!(written.contains("good==2.0 "), "{written}");
     for (arguments, version) in [
         (&["skills/with"][..], "3.0"),
         (&["skills/with", "manifests/main.yaml"], "1.0"),

@@ -80,6 +80,10 @@ pub struct Declaration {
     pub requires_python: Vec<RequiredPython>,
     /// Interpreters that `pylock.toml` is for (`environments`): at least one marker holds. Empty: for all.
     pub environments: Vec<Marker>,
+    /// No file that came to the index after this moment may be chosen, which blocks of scripts ask for: UTC, as [`Rules`] has it.
+    ///
+    /// [`Rules`]: crate::rules::Rules::exclude_newer
+    pub exclude_newer: Option<String>,
     /// Imports of the skill's scripts, by file.
     pub imports: BTreeMap<String, Vec<Import>>,
     /// Declarations that are refused or have no effect.
@@ -231,6 +235,12 @@ impl Declaration {
     /// The requirements as a file, in one form: equal declarations have equal texts.
     pub fn requirements_text(&self) -> String {
         text_of(self.python.iter())
+    }
+
+    /// What decides, besides the requirements and a runtime's rules, which versions are chosen: equal declarations have equal texts.
+    pub fn choice_text(&self) -> Option<String> {
+        let moment = self.exclude_newer.as_ref().filter(|_| self.lock.is_none());
+        moment.map(|moment| format!("exclude-newer {moment}\n"))
     }
 
     /// The requirements that are left to the interpreter, as a text.

@@ -67,6 +67,7 @@ fn stated_of_python(
         })
     });
     let requires_python = requires_python.collect();
+    let settings = Settings::of(&blocks);
     let (source, python) = match spec {
         Some(asked) if asked.standard && asked.python.is_empty() => (Source::Standard, Vec::new()),
         Some(asked) => (Source::Spec, of_spec(asked, &mut findings)),
@@ -80,6 +81,7 @@ fn stated_of_python(
         open_node: None,
         requires_python,
         environments: Vec::new(),
+        exclude_newer: None,
         imports: BTreeMap::new(),
         findings,
     };
@@ -96,6 +98,13 @@ fn stated_of_python(
         declared.python.clear();
     }
     let of_scripts = declared_lock::add(files, &mut declared);
+    if matches!(declared.source, Source::Scripts(_)) {
+        declared.exclude_newer = settings.exclude_newer;
+        // The locks of scripts were made with their settings.
+        if of_scripts.is_empty() {
+            declared.findings.extend(settings.ignored);
+        }
+    }
     let is_alone = declared.source == Source::Nothing && !declared.is_refused();
     // Beside the standard environment neither lock counts, which is reported of both.
     let has_other = declared.source != Source::Standard && files.contains_key(LOCK_FILE);
@@ -181,6 +190,24 @@ type Block<'a> = (&'a str, Result<script::Metadata, Vec<Finding>>);
 fn scripts(files: &BTreeMap<String, SkillFile>) -> Vec<Block<'_>> {
     let blocks = python_files(files).map(|(file, text)| Some((file, script::read(file, text)?)));
     blocks.flatten().collect()
+}
+
+/// What the blocks of scripts say besides their requirements.
+struct Settings {
+    /// The earliest moment, since a skill has one environment.
+    exclude_newer: Option<String>,
+    ignored: Vec<Finding>,
+}
+
+impl Settings {
+    fn of(blocks: &[Block<'_>]) -> Self {
+        let all = || blocks.iter().filter_map(|(_, block)| block.as_ref().ok());
+        let ignored = all().flat_map(|metadata| &metadata.ignored);
+        Self {
+            exclude_newer: all().filter_map(|metadata| metadata.exclude_newer.clone()).min(),
+            ignored: ignored.take(MAX_FINDINGS).cloned().collect(),
+        }
+    }
 }
 
 /// The requirements of all scripts' blocks. Of more than a skill may have, and of what is wrong with them, the first ones: a folder has

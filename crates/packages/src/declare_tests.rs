@@ -527,3 +527,32 @@ fn the_standard_environment_can_be_asked_for_and_has_a_lock_of_its_own() {
         }
     }
 }
+
+#[test]
+fn settings_of_scripts_count_where_their_blocks_do() {
+    let script = |moment: &str| {
+        format!(
+            "# /// script\n# dependencies = [\"six\"]\n# [tool.uv]\n# exclude-newer = \"{moment}\"\n# prerelease = \"allow\"\n# ///\n"
+        )
+    };
+    let (one, two) = (script("2026-07-02"), script("2026-07-01T12:00:00Z"));
+    let scripts = [("a.py", one.as_str()), ("b.py", two.as_str())];
+    let settings = |more: &[(&str, &str)]| {
+        let declared = declare(&files(&[&scripts[..], more].concat()), None);
+        let ignored: Vec<String> = declared.findings.iter().map(|finding| finding.file.clone()).collect();
+        (declared.exclude_newer, ignored.join(" "))
+    };
+    // A skill has one environment.
+    assert_eq!(
+        settings(&[]),
+        (Some("2026-07-01T12:00:00Z".to_owned()), "a.py b.py".to_owned())
+    );
+    assert_eq!(settings(&[("requirements.txt", "six")]), (None, String::new()));
+    let refused = "# /// script\n# [tool.uv]\n# exclude-newer = \"2 days\"\n# ///\n";
+    let declared = declare(&files(&[("a.py", refused)]), None);
+    assert_eq!(
+        declared.findings[0].to_string(),
+        "a.py:1: tool.uv.exclude-newer: \"2 days\" is neither a day nor a time with its zone; write one such as 2026-07-01 or \
+         2026-07-01T12:00:00Z (name the last day whose versions are known to work)"
+    );
+}

@@ -16,6 +16,7 @@ use crate::declaration::{Declaration, Source};
 use crate::finding::{Finding, FindingKind};
 use crate::lock::Lock;
 use crate::marker::Marker;
+use crate::moment;
 use crate::node::{NODE_LOCK_FILE, NodeDeclaration, NodeLock};
 use crate::pylock::PYTHON_LOCK_FILE;
 use crate::requirements_txt;
@@ -45,6 +46,9 @@ pub struct Input {
     /// Markers of interpreters that the lock is for. Absent without, as `node`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     environments: Vec<String>,
+    /// The moment until which the index counts, where versions are chosen. Absent without, as `node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    exclude_newer: Option<String>,
 }
 
 impl Input {
@@ -61,6 +65,7 @@ impl Input {
             python: declared.requires_python.clone(),
             node: declared.node.as_ref().map(|node| node.lock.file_text()),
             environments: declared.environments.iter().map(ToString::to_string).collect(),
+            exclude_newer: declared.exclude_newer.clone().filter(|_| declared.lock.is_none()),
         }
     }
 
@@ -87,6 +92,9 @@ impl Input {
         if !self.environments.is_empty() {
             parts.push(PYTHON_LOCK_FILE);
             parts.extend(self.environments.iter().map(String::as_str));
+        }
+        if let Some(moment) = &self.exclude_newer {
+            parts.extend(["exclude-newer", moment.as_str()]);
         }
         hash(&parts)
     }
@@ -121,6 +129,7 @@ impl Input {
             open_node: None,
             requires_python: self.python.clone(),
             environments: self.environments()?,
+            exclude_newer: self.exclude_newer()?,
             imports: BTreeMap::new(),
             findings: Vec::new(),
         })
@@ -128,16 +137,19 @@ impl Input {
 
     fn environments(&self) -> Result<Vec<Marker>, Vec<Finding>> {
         let read = self.environments.iter().map(|text| Marker::parse(text));
-        read.collect::<Result<_, _>>().map_err(|why| {
-            vec![Finding::new(
-                FindingKind::Lock,
-                "environments",
-                0,
-                why,
-                "build it again",
-            )]
-        })
+        read.collect::<Result<_, _>>()
+            .map_err(|why| unreadable("environments", why))
     }
+
+    fn exclude_newer(&self) -> Result<Option<String>, Vec<Finding>> {
+        let read = self.exclude_newer.as_deref().map(moment::read);
+        read.transpose().map_err(|why| unreadable("excludeNewer", why))
+    }
+}
+
+/// A part of an input that this process cannot read: another version wrote it.
+fn unreadable(part: &str, why: String) -> Vec<Finding> {
+    vec![Finding::new(FindingKind::Lock, part, 0, why, "build it again")]
 }
 
 /// A request to a builder.

@@ -21,6 +21,10 @@ fn node_lock(version: &str, more: &str) -> String {
     )
 }
 
+/// A script whose block asks for files until a moment.
+const DATED: &str =
+    "# /// script\n# dependencies = [\"six>=1\"]\n# [tool.uv]\n# exclude-newer = \"2026-07-01T12:00:00Z\"\n# ///\n";
+
 #[test]
 fn a_builder_reads_what_was_declared() {
     let script = "# /// script\n# requires-python = \">=3.9\"\n# dependencies = [\"six>=1\"]\n# ///\n";
@@ -31,6 +35,7 @@ fn a_builder_reads_what_was_declared() {
         &[("requirements.txt", "six>=1"), ("requirements.lock", &locked)],
         &[("requirements.lock", &locked)],
         &[("scripts/a.py", script)],
+        &[("scripts/a.py", DATED)],
         &[("package-lock.json", &node)],
         &[("requirements.txt", "six>=1"), ("package-lock.json", &node)],
         &[("requirements.lock", &locked), ("package-lock.json", &node)],
@@ -42,6 +47,7 @@ fn a_builder_reads_what_was_declared() {
         let built = read.declaration().unwrap();
         assert_eq!(built.lock, of_skill.lock, "{files:?}");
         assert_eq!(built.requires_python, of_skill.requires_python);
+        assert_eq!(built.exclude_newer, of_skill.exclude_newer);
         let packages = |declared: &Declaration| declared.node.as_ref().map(|node| node.lock.packages().to_vec());
         assert_eq!(packages(&built), packages(&of_skill), "{files:?}");
         if built.lock.is_none() {
@@ -59,6 +65,20 @@ fn key(files: &[(&str, &str)], constraints: &[&str], base: &str) -> EnvironmentK
         base: base.to_owned(),
     };
     request.key().unwrap()
+}
+
+#[test]
+fn the_moment_of_a_script_is_part_of_the_key_where_versions_are_chosen() {
+    let of = |script: &str, more: &[(&str, &str)]| key(&[&[("a.py", script)], more].concat(), &[], "img@sha256:a");
+    let without = DATED.replace("# exclude-newer = \"2026-07-01T12:00:00Z\"\n", "");
+    let other = DATED.replace("T12", "T13");
+    let same = DATED.replace("12:00:00Z", "14:00:00+02:00");
+    assert_eq!(of(DATED, &[]), of(&same, &[]));
+    assert_ne!(of(DATED, &[]), of(&without, &[]));
+    assert_ne!(of(DATED, &[]), of(&other, &[]));
+    let lock = lock("1.16");
+    let locked = [("requirements.lock", lock.as_str())];
+    assert_eq!(of(DATED, &locked), of(&without, &locked));
 }
 
 #[test]

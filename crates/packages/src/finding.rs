@@ -30,6 +30,8 @@ pub enum FindingKind {
     Lock,
     /// Something that is declared and not installed.
     NotInstalled,
+    /// A setting of another tool that has no effect here.
+    Setting,
     /// An import that nothing provides.
     MissingImport,
     /// A program that the skill names and that runs cannot start.
@@ -54,6 +56,7 @@ impl FindingKind {
             Self::Conflict => "package-conflict",
             Self::Lock => "package-lock",
             Self::NotInstalled => "package-not-installed",
+            Self::Setting => "package-setting",
             Self::MissingImport => "import-missing",
             Self::ProgramMissing => "program-missing",
             Self::InstallInProse => "install-in-prose",
@@ -99,6 +102,7 @@ impl Finding {
         !matches!(
             self.kind,
             FindingKind::NotInstalled
+                | FindingKind::Setting
                 | FindingKind::MissingImport
                 | FindingKind::ProgramMissing
                 | FindingKind::InstallInProse

@@ -22,6 +22,7 @@ pub mod imports;
 pub mod key;
 pub mod lock;
 pub mod marker;
+mod moment;
 pub mod name;
 pub mod node;
 mod other_locks;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::State;
+use crate::declaration::Declaration;
 use crate::finding::shown;
 use crate::requirement::Requirement;
 use crate::version_clause::allows;
@@ -115,10 +116,12 @@ impl Rules {
         Ok(self)
     }
 
-    /// That day, for an installer: no file that came later may be chosen.
-    pub fn exclude_newer(&self) -> Option<String> {
+    /// The moment until which an index counts for a declaration, for an installer, in UTC: the end of that day, or what the skill's
+    /// scripts ask for if that is earlier.
+    pub fn exclude_newer(&self, declared: &Declaration) -> Option<String> {
         // A day alone would end in the time zone of the machine.
-        self.exclude_newer.as_ref().map(|day| format!("{day}T23:59:59Z"))
+        let end = self.exclude_newer.as_ref().map(|day| format!("{day}T23:59:59Z"));
+        end.into_iter().chain(declared.exclude_newer.clone()).min()
     }
 
     /// These rules, under which skills may have these packages.
@@ -291,10 +294,22 @@ mod tests {
             rules(Some("2026-07-01")).choice_text(),
             "mcp<2\nexclude-newer 2026-07-01\n"
         );
-        assert_eq!(
-            rules(Some("2026-07-01")).exclude_newer().unwrap(),
-            "2026-07-01T23:59:59Z"
-        );
+        let declared = |moment: Option<&str>| Declaration {
+            exclude_newer: moment.map(str::to_owned),
+            ..Declaration::default()
+        };
+        let end = "2026-07-01T23:59:59Z";
+        let (earlier, later) = ("2026-07-01T12:00:00Z", "2026-07-02T00:00:00Z");
+        for (day, moment, expected) in [
+            (Some("2026-07-01"), None, Some(end)),
+            (Some("2026-07-01"), Some(later), Some(end)),
+            (Some("2026-07-01"), Some(earlier), Some(earlier)),
+            (None, Some(later), Some(later)),
+            (None, None, None),
+        ] {
+            let found = rules(day).exclude_newer(&declared(moment));
+            assert_eq!(found.as_deref(), expected, "{day:?} {moment:?}");
+        }
     }
 
     fn rules(constraints: &[&str], require_lock: bool) -> Result<Rules, String> {
