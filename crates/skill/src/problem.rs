@@ -64,6 +64,7 @@ pub enum ProblemKind {
     ToolInvalid,
     ToolRepeated,
     ToolFileMissing,
+    ToolFileNotProgram,
     VersionInvalid,
     VersionMismatch,
     BodyEmpty,
@@ -71,7 +72,7 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// All of them.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::NoSkillMd,
         Self::NotUtf8,
         Self::FileTooLarge,
@@ -109,6 +110,7 @@ impl ProblemKind {
         Self::ToolInvalid,
         Self::ToolRepeated,
         Self::ToolFileMissing,
+        Self::ToolFileNotProgram,
         Self::VersionInvalid,
         Self::VersionMismatch,
         Self::BodyEmpty,
@@ -154,6 +156,7 @@ impl ProblemKind {
             Self::ToolInvalid => "tool-invalid",
             Self::ToolRepeated => "tool-repeated",
             Self::ToolFileMissing => "tool-file-missing",
+            Self::ToolFileNotProgram => "tool-file-not-program",
             Self::VersionInvalid => "version-invalid",
             Self::VersionMismatch => "version-mismatch",
             Self::BodyEmpty => "body-empty",

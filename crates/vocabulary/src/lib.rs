@@ -4,6 +4,7 @@
 pub mod defaults;
 mod object_name;
 pub mod probe;
+pub mod program_file;
 
 pub use object_name::{is_label, split_name};
 

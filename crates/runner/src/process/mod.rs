@@ -3,6 +3,7 @@
 mod kill;
 mod nap;
 mod priority;
+mod program;
 mod rusage;
 mod spawn;
 mod tree;

@@ -299,15 +299,15 @@ fn a_declared_tool_runs_in_its_skill_folder() {
 
 /// Runs a program of the skill in `folder` there.
 fn runs_in(folder: &str, cwd: &str) -> RunReport {
+    let script = b"#!/bin/sh\npwd; echo made > \"$KNACK_WORK_DIR/out.txt\"; touch here\n";
+    runs_script(folder, cwd, script, true)
+}
+
+fn runs_script(folder: &str, cwd: &str, script: &[u8], executable: bool) -> RunReport {
     let mut runner = Runner::boot();
     let start = runner.start_frame(None);
     runner.start(start);
-    runner.stage(
-        Area::Skills,
-        &format!("{folder}/scripts/t.sh"),
-        b"#!/bin/sh\npwd; echo made > \"$KNACK_WORK_DIR/out.txt\"; touch here\n",
-        true,
-    );
+    runner.stage(Area::Skills, &format!("{folder}/scripts/t.sh"), script, executable);
     runner.run_frame(Run {
         id: "x".to_owned(),
         context: String::new(),
@@ -320,6 +320,54 @@ fn runs_in(folder: &str, cwd: &str) -> RunReport {
         require_landlock: 0,
     });
     runner.finish()
+}
+
+#[test]
+fn a_file_that_is_no_program_says_why_and_what_to_do() {
+    let line = "name its interpreter before it in the command)";
+    for (script, executable, expected, end) in [
+        (
+            &b"#!/bin/sh\npwd\n"[..],
+            false,
+            "it is not executable (set its execute bit (chmod +x), or ",
+            line,
+        ),
+        (
+            b"pwd\n",
+            true,
+            "it has no line #! with an interpreter, and is no program for Linux (begin it with a line such as \
+             #!/usr/bin/env python3, or ",
+            line,
+        ),
+        (
+            b"#!/bin/sh\r\npwd\r\n",
+            true,
+            "its first line ends with CR LF, so that \"/bin/sh\\r\" is looked for (save it with the line ends of Unix ",
+            "(LF))",
+        ),
+        // An exec of env works.
+        (
+            b"#!/usr/bin/env sh\r\npwd\r\n",
+            true,
+            "its first line ends with CR LF, so that \"sh\\r\" is looked for (save it with the line ends of Unix ",
+            "(LF))",
+        ),
+        (
+            b"#!/usr/bin/no-such-shell -e\npwd\n",
+            true,
+            "its first line names /usr/bin/no-such-shell, which is not in the sandbox (name an interpreter that is ",
+            "there)",
+        ),
+    ] {
+        let report = runs_script("tool", "tool", script, executable);
+        assert_eq!(
+            report.exit(),
+            &Exit::NotStarted {
+                reason: format!("cannot execute scripts/t.sh: {expected}{end}"),
+                of_program: Some(true),
+            }
+        );
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::finding::{Finding, MAX_ENTRIES};
 use crate::ids;
 use crate::inputs;
 use crate::model::{ActivationMode, Dialect, Input, Tool};
-use crate::open_command::{self, is_open_tool};
+use crate::open_command::is_open_tool;
 use crate::placeholder;
 use crate::problem::{Problem, ProblemKind, Severity};
 use crate::template;
@@ -141,34 +141,6 @@ impl Fields<'_> {
             self.report(finding);
         }
         tools
-    }
-
-    /// A program given as a path, and the script of an interpreter, must be a file of the skill.
-    pub(super) fn check_programs(&mut self, tools: &[ToolDeclaration], input: &LoadInput) {
-        for tool in tools {
-            let is_path = tool.command[0].contains('/') && !tool.command[0].starts_with('/');
-            let path = if is_path {
-                Some(tool.command[0].as_str())
-            } else {
-                open_command::script(&tool.command)
-            };
-            let Some(program) = path.map(|path| path.trim_start_matches("./")) else {
-                continue;
-            };
-            if !input.files.contains_key(program) {
-                let message = format!(
-                    "tool \"{}\" runs {program}, which is not a file of the skill",
-                    tool.name
-                );
-                let help = "add the file or correct the path";
-                self.report(Finding::warned(
-                    ProblemKind::ToolFileMissing,
-                    format!("tools.{}", tool.name),
-                    message,
-                    help,
-                ));
-            }
-        }
     }
 
     /// A tool whose arguments choose the program can run model-written code.

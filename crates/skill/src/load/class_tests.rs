@@ -70,6 +70,10 @@ fn example(kind: ProblemKind) -> (Vec<(String, Vec<u8>)>, SpecOverrides) {
             with(&format!("tools:\n  - {tool}\n  - {tool}")).into()
         }
         P::ToolFileMissing => with("tools:\n  - {name: t, description: d, command: [scripts/t.py]}").into(),
+        P::ToolFileNotProgram => {
+            more.push(("scripts/t.py".to_owned(), b"print(1)\n".to_vec()));
+            with("tools:\n  - {name: t, description: d, command: [scripts/t.py]}").into()
+        }
         P::VersionInvalid => with("version: \"1.0\"").into(),
         P::VersionMismatch => {
             overrides.version = Some("2.0.0".to_owned());

@@ -20,6 +20,7 @@ mod hostile_tests;
 mod inert;
 #[cfg(test)]
 mod message_tests;
+mod programs;
 mod reader;
 mod reading;
 mod settings;
