@@ -20,6 +20,8 @@ pub(super) enum Annotation {
     Literal(Vec<String>),
     /// `Annotated[X, ...]`: the type, and the texts of what is said about it, at least one.
     Annotated(Box<Self>, Vec<String>),
+    /// A type in quotes that is no class: Python reads it as the type, Tukuy as a text.
+    Quoted(Box<Self>),
     /// `...`
     Ellipsis,
     /// No type, or one that is nested too deeply.
@@ -78,7 +80,9 @@ impl Annotation {
         match name.as_str() {
             "Optional" => Self::union(parameters.into_iter().chain([Self::None])),
             "Union" => Self::union(parameters.into_iter()),
-            "Required" | "NotRequired" | "Final" if !parameters.is_empty() => parameters.swap_remove(0),
+            "Required" | "NotRequired" | "ReadOnly" | "Final" | "InitVar" if !parameters.is_empty() => {
+                parameters.swap_remove(0)
+            }
             _ => Self::Generic(name, parameters),
         }
     }
@@ -107,12 +111,12 @@ impl Annotation {
         }
     }
 
-    /// A quoted annotation: the name of a class that may be further below, also an optional one, or unknown. Tukuy takes what
-    /// is in quotes for a string, whatever it is; a class of the file is looked up here.
+    /// A quoted annotation: the name of a class that may be further below, also an optional one, is looked up as if it had no
+    /// quotes. Tukuy takes what is in quotes for a string, whatever it is.
     fn of_class(self) -> Self {
         match self.optional().unwrap_or(&self).bare() {
             Self::Name(name) if !is_builtin(name) => self,
-            _ => Self::Unknown,
+            _ => Self::Quoted(Box::new(self)),
         }
     }
 
@@ -131,6 +135,11 @@ impl Annotation {
     /// Whether this is a name or an optional name.
     pub(super) fn is_named(&self, name: &str) -> bool {
         matches!(self.optional().unwrap_or(self).bare(), Self::Name(own) if own == name)
+    }
+
+    /// The name of the outermost generic type in a text: `NotRequired` of `typing.NotRequired[int]`.
+    pub(super) fn wrapper(text: &str) -> Option<String> {
+        last_name(text.split_once('[')?.0)
     }
 
     /// The type without what is said about it.
@@ -186,4 +195,25 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     }
     parts.push(&text[start..]);
     parts
+}
+
+impl std::fmt::Display for Annotation {
+    /// As Python writes it, without modules and without what is said about a type.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let list = |parts: &[Self], separator: &str| {
+            let parts: Vec<String> = parts.iter().map(Self::to_string).collect();
+            parts.join(separator)
+        };
+        match self {
+            Self::None => formatter.write_str("None"),
+            Self::Name(name) => formatter.write_str(name),
+            Self::Generic(name, parameters) => write!(formatter, "{name}[{}]", list(parameters, ", ")),
+            Self::Union(alternatives) => formatter.write_str(&list(alternatives, " | ")),
+            Self::Literal(values) => write!(formatter, "Literal[{}]", values.join(", ")),
+            Self::Annotated(kind, _) => kind.fmt(formatter),
+            Self::Quoted(kind) => write!(formatter, "'{kind}'"),
+            Self::Ellipsis => formatter.write_str("..."),
+            Self::Unknown => formatter.write_str("?"),
+        }
+    }
 }

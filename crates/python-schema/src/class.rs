@@ -26,16 +26,24 @@ pub(super) struct Class {
     pub(super) bases: Vec<String>,
     pub(super) description: Option<String>,
     pub(super) fields: Vec<Field>,
-    /// Names and values of `NAME = value`, for enumerations.
-    pub(super) values: Vec<(String, Value)>,
+    /// Names and values of `NAME = value`, for enumerations; `None`: the value is not in the text.
+    pub(super) values: Vec<(String, Option<Value>)>,
+    /// Under `@dataclass`.
+    pub(super) is_dataclass: bool,
+    /// `total=False` of a TypedDict.
+    is_partial: bool,
     /// A schema that the class states itself.
     pub(super) own_schema: Option<Value>,
 }
 
 /// Reads a class from its syntax.
 pub(super) fn read_class(node: Node<'_>, module: &Module<'_>, constants: &Constants) -> Class {
-    let mut class = Class::default();
+    let mut class = Class {
+        is_dataclass: is_dataclass(node, module),
+        ..Class::default()
+    };
     if let Some(bases) = node.child_by_field_name("superclasses") {
+        class.is_partial = parts(bases).into_iter().any(|part| is_not_total(part, module));
         class.bases = parts(bases)
             .into_iter()
             .filter(|base| matches!(base.kind(), "identifier" | "attribute"))
@@ -70,6 +78,26 @@ pub(super) fn read_class(node: Node<'_>, module: &Module<'_>, constants: &Consta
     class
 }
 
+/// `@dataclass`, `@dataclasses.dataclass(frozen=True)`.
+fn is_dataclass(class: Node<'_>, module: &Module<'_>) -> bool {
+    let decorated = class.parent().filter(|parent| parent.kind() == "decorated_definition");
+    let decorators = decorated.map(parts).unwrap_or_default();
+    decorators
+        .into_iter()
+        .filter(|part| part.kind() == "decorator")
+        .any(|part| {
+            let words = text_of(part, module.text).trim_start_matches('@');
+            let name = words.split('(').next().unwrap_or_default().trim();
+            name.rsplit('.').next() == Some("dataclass")
+        })
+}
+
+/// `total=False` among the bases of a class.
+fn is_not_total(base: Node<'_>, module: &Module<'_>) -> bool {
+    let text = |field: &str| base.child_by_field_name(field).map(|part| text_of(part, module.text));
+    base.kind() == "keyword_argument" && text("name") == Some("total") && text("value") == Some("False")
+}
+
 fn read_assignment(node: Node<'_>, (module, constants): (&Module<'_>, &Constants), class: &mut Class) {
     let Some(left) = node
         .child_by_field_name("left")
@@ -79,24 +107,24 @@ fn read_assignment(node: Node<'_>, (module, constants): (&Module<'_>, &Constants
     };
     let name = text_of(left, module.text);
     let right = node.child_by_field_name("right");
+    if let Some(right) = right.filter(|_| !name.starts_with('_')) {
+        class.values.push((name.to_owned(), evaluate(right, module).value()));
+    }
     let Some(kind) = node.child_by_field_name("type") else {
-        if let Some(Static::Value(value)) = right.map(|right| evaluate(right, module))
-            && !name.starts_with('_')
-        {
-            class.values.push((name.to_owned(), value));
-        }
         return;
     };
-    let annotation = Annotation::parse(text_of(kind, module.text));
+    let written = text_of(kind, module.text);
+    let annotation = Annotation::parse(written);
     let is_class_variable =
         matches!(annotation.bare(), Annotation::Generic(name, _) | Annotation::Name(name) if name == "ClassVar");
-    if name.starts_with('_') || name == "model_config" || is_class_variable {
+    let is_private = name.starts_with('_') && !class.is_dataclass;
+    if is_private || name == "model_config" || is_class_variable || annotation.is_named("KW_ONLY") {
         return;
     }
     let mut field = Field {
         name: name.to_owned(),
         annotation,
-        required: right.is_none(),
+        required: right.is_none() && is_required(class, written),
         default: None,
         constraints: Vec::new(),
     };
@@ -112,10 +140,31 @@ fn read_assignment(node: Node<'_>, (module, constants): (&Module<'_>, &Constants
             function,
             positional,
             keywords,
-        }) if function.rsplit('.').next() == Some("Field") => read_field_call(&mut field, positional, keywords),
+        }) => match function.rsplit('.').next() {
+            Some("Field") => read_field_call(&mut field, positional, keywords),
+            // Of dataclasses: it is no argument of the class.
+            Some("field") if says(&keywords, "init", false) => return,
+            Some("field") => read_field_call(&mut field, positional, keywords),
+            _ => {}
+        },
         _ => {}
     }
     class.fields.push(field);
+}
+
+/// What a TypedDict says of a member, as a whole or of the one.
+fn is_required(class: &Class, written: &str) -> bool {
+    match Annotation::wrapper(written).as_deref() {
+        Some("Required") => true,
+        Some("NotRequired") => false,
+        _ => !class.is_partial,
+    }
+}
+
+fn says(keywords: &[(String, Static)], keyword: &str, value: bool) -> bool {
+    keywords
+        .iter()
+        .any(|(name, known)| name == keyword && *known == Static::Value(Value::Bool(value)))
 }
 
 /// `Field(...)` beside a type: what it says of the member. Its limits are those of the type.

@@ -16,7 +16,7 @@ use super::risk::{RiskLevel, SafetyFlags, display_name};
 use super::source::{
     DecoratedFunction, MAX_SOURCE_BYTES, Module, is_at_the_top, parse, parts, syntax_problems, text_of,
 };
-use super::types::{Types, hoist_definitions};
+use super::types::{Table, Types, Unsaid, hoist_definitions};
 
 /// Keywords that are copied as they are, if set.
 const COPIED: [&str; 5] = [
@@ -63,16 +63,17 @@ pub fn generate(text: &str) -> SchemaReport {
     let types = Types::of(&module);
     let (mut tools, mut names) = (Vec::new(), BTreeSet::new());
     let typed;
-    let declaring = if module.functions.is_empty() {
+    let (declaring, table) = if module.functions.is_empty() {
         typed = module.typed_functions();
-        &typed
+        (&typed, Table::Full)
     } else {
-        &module.functions
+        (&module.functions, Table::Tukuy)
     };
     for decorated in declaring {
         let mut reader = Reader {
             module: &module,
             types: &types,
+            table,
             function: decorated.function,
             problems: Vec::new(),
         };
@@ -98,6 +99,7 @@ pub fn generate(text: &str) -> SchemaReport {
 struct Reader<'t> {
     module: &'t Module<'t>,
     types: &'t Types<'t>,
+    table: Table,
     function: Node<'t>,
     problems: Vec<SchemaProblem>,
 }
@@ -138,9 +140,10 @@ impl Reader<'_> {
             category: text("category").unwrap_or_else(|| "general".to_owned()),
             tags: keywords.tags,
             examples: keywords.examples,
-            input_schema: keywords
-                .input_schema
-                .or_else(|| self.input_schema(&parameters, &descriptions)),
+            input_schema: match keywords.input_schema {
+                Some(stated) => Some(stated),
+                None => self.input_schema(&parameters, &descriptions),
+            },
             output_schema: keywords.output_schema.or_else(|| self.output_schema()),
             function: self.function_name().to_owned(),
             is_nested: !is_at_the_top(self.function),
@@ -183,7 +186,7 @@ impl Reader<'_> {
         named_parameters(self.function, self.module.text)
     }
 
-    fn input_schema(&self, parameters: &[Parameter], descriptions: &BTreeMap<String, String>) -> Option<Value> {
+    fn input_schema(&mut self, parameters: &[Parameter], descriptions: &BTreeMap<String, String>) -> Option<Value> {
         // The only parameter is a model: its schema is the schema of the tool.
         if let [only] = parameters
             && let Some(model) = only
@@ -199,7 +202,14 @@ impl Reader<'_> {
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for parameter in parameters {
             let annotation = parameter.annotation.as_ref().unwrap_or(&Annotation::Unknown);
-            let mut schema = self.types.parameter(annotation);
+            let mut schema = self.types.parameter(annotation, self.table);
+            if let Some(unsaid) = parameter
+                .annotation
+                .as_ref()
+                .and_then(|kind| self.types.unsaid(kind, self.table))
+            {
+                self.report_unsaid(&parameter.name, &unsaid);
+            }
             if let (Some(members), Some(description)) = (schema.as_object_mut(), descriptions.get(&parameter.name))
                 && !description.is_empty()
                 && !self.types.describes(annotation)
@@ -219,6 +229,30 @@ impl Reader<'_> {
         }
         hoist_definitions(&mut schema);
         Some(Value::Object(schema))
+    }
+
+    fn report_unsaid(&mut self, parameter: &str, unsaid: &Unsaid) {
+        let Unsaid {
+            written,
+            member,
+            is_of_tukuy,
+        } = unsaid;
+        let message = match member {
+            None => format!(
+                "the type of the parameter {parameter}, {written}, is written as a string in the schema; the function gets the \
+                 text that a model writes"
+            ),
+            Some(member) => format!(
+                "the type of {member} in the parameter {parameter}, {written}, is not in the schema; the function gets any value \
+                 that a model writes"
+            ),
+        };
+        let help = if *is_of_tukuy {
+            "Remove the decorators of the file, which is how Tukuy writes it, or give the decorator an input_schema"
+        } else {
+            "Use a type of Python, or a dataclass, TypedDict, Enum or Pydantic model of this file, or give the decorator an input_schema"
+        };
+        self.report(Severity::Warning, self.function, message, help);
     }
 
     fn output_schema(&self) -> Option<Value> {

@@ -9,7 +9,8 @@
 //! error is reported with its line, and the functions outside of it are still declared.
 //!
 //! Source of the rules: the `@skill` decorator of Tukuy (type table, required rule, docstring rule, risk rule) as its
-//! documentation states them; where its code does more, the vectors of `pyschema` define the behaviour.
+//! documentation states them; where its code does more, the vectors of `pyschema` define the behaviour. Functions without a
+//! decorator are Knack's own: their schemas have every type that JSON Schema has (`types::Table`).
 
 mod annotation;
 mod class;
@@ -30,6 +31,8 @@ mod types;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod typed_tests;
 
 pub use config::{ConfigParam, ConfigScope};
 pub use declaration::ToolDeclaration;

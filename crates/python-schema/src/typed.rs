@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_function_has_the_declaration_of_a_decorated_one() {
+    fn a_typed_function_has_the_declaration_of_a_decorated_one_where_tables_agree() {
         let body = "def f(x: int = 1):\n  '''Adds.\n\n  Args:\n    x: The number.\n  '''\n";
         let declared = |source: &str| generate(source).tools[0].to_value();
         assert_eq!(declared(body), declared(&format!("@skill\n{body}")));

@@ -1,5 +1,8 @@
 //! The type table: annotations of parameters and returns to JSON Schema.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::annotation::Annotation;
@@ -10,11 +13,64 @@ use super::source::{Module, text_of};
 /// How many aliases are followed from one name to the next.
 const MAX_ALIASES: usize = 8;
 
+/// Types of a file that are read, parts of types included: the largest file of a person has a few hundred.
+const MAX_STEPS: usize = 10_000;
+
+/// Nesting of types: as much as of one annotation, and as much again behind aliases.
+const MAX_DEPTH: usize = 48;
+
+/// Names of the types of collections that the table of Tukuy does not have.
+const COLLECTIONS: [&str; 13] = [
+    "Sequence",
+    "Iterable",
+    "Collection",
+    "set",
+    "Set",
+    "frozenset",
+    "FrozenSet",
+    "AbstractSet",
+    "tuple",
+    "Tuple",
+    "Mapping",
+    "MutableMapping",
+    "MutableSequence",
+];
+
+/// Which types have a schema of their own; the others are strings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Table {
+    /// What Tukuy's decorator says of a type, so that a function under it has one schema in both systems.
+    Tukuy,
+    /// What JSON Schema can say.
+    Full,
+}
+
+/// A type that a schema does not say.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unsaid {
+    /// The type.
+    pub(super) written: String,
+    /// The member of a class that has it, `Point.x`; `None`: the parameter itself.
+    pub(super) member: Option<String>,
+    /// Whether the other table says it.
+    pub(super) is_of_tukuy: bool,
+}
+
+/// Where a type stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    table: Table,
+    member: Option<&'a str>,
+}
+
 /// The types of one file: the table, the file's models and its aliases.
 #[derive(Debug)]
 pub(super) struct Types<'t> {
     module: &'t Module<'t>,
     models: Models,
+    /// Steps that are left, and those that have begun: an alias may name itself.
+    steps: Cell<usize>,
+    depth: Cell<usize>,
 }
 
 impl<'t> Types<'t> {
@@ -23,29 +79,151 @@ impl<'t> Types<'t> {
         Self {
             module,
             models: Models::read(module),
+            steps: Cell::new(MAX_STEPS),
+            depth: Cell::new(0),
         }
     }
 
-    /// The schema of a parameter. Optional types are their inner type, several alternatives and everything unknown are
-    /// a string, since every value can be written as one.
-    pub(super) fn parameter(&self, annotation: &Annotation) -> Value {
+    /// Goes one step deeper. `None`: there were too many, and a type is unknown.
+    fn step<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        let (steps, depth) = (self.steps.get(), self.depth.get());
+        if steps == 0 || depth >= MAX_DEPTH {
+            return None;
+        }
+        self.steps.set(steps - 1);
+        self.depth.set(depth + 1);
+        let done = work();
+        self.depth.set(depth);
+        Some(done)
+    }
+
+    /// The schema of a parameter. Optional types are their inner type; what a table does not say is a string, since every value can
+    /// be written as one.
+    pub(super) fn parameter(&self, annotation: &Annotation, table: Table) -> Value {
+        let schema = self.step(|| self.schema_of(annotation, table));
+        schema.unwrap_or_else(string_schema)
+    }
+
+    fn schema_of(&self, annotation: &Annotation, table: Table) -> Value {
         let annotation = self.resolved(annotation);
+        let full = || (table == Table::Full).then(|| self.full(&annotation)).flatten();
         match &annotation {
-            Annotation::Annotated(kind, said) => self.limited(kind, said),
-            Annotation::Union(_) => annotation
-                .optional()
-                .map_or_else(string_schema, |inner| self.parameter(inner)),
+            Annotation::Annotated(kind, said) => self.limited(kind, said, table),
+            Annotation::Union(_) => match annotation.optional() {
+                Some(inner) => self.parameter(inner, table),
+                None => full().unwrap_or_else(string_schema),
+            },
             Annotation::Generic(name, parameters) => match (name.as_str(), parameters.first()) {
-                ("list" | "List", Some(item)) => json!({"type": "array", "items": self.parameter(item)}),
+                ("list" | "List", Some(item)) => json!({"type": "array", "items": self.parameter(item, table)}),
                 ("list" | "List", None) => json!({"type": "array"}),
-                ("dict" | "Dict", _) => json!({"type": "object"}),
-                _ => string_schema(),
+                ("dict" | "Dict", _) => self.mapping(parameters),
+                _ => full().unwrap_or_else(string_schema),
             },
             Annotation::Name(name) => self
                 .named(name)
                 .or_else(|| typing_name(name))
+                .or_else(full)
                 .unwrap_or_else(string_schema),
-            _ => string_schema(),
+            _ => full().unwrap_or_else(string_schema),
+        }
+    }
+
+    /// What the table of Tukuy writes as a string, and JSON Schema can say. `None`: a string is right.
+    fn full(&self, annotation: &Annotation) -> Option<Value> {
+        match annotation {
+            Annotation::Quoted(kind) => Some(self.parameter(kind, Table::Full)),
+            Annotation::Union(alternatives) => {
+                let real = alternatives.iter().filter(|one| **one != Annotation::None);
+                let any: Vec<Value> = real.map(|one| self.parameter(one, Table::Full)).collect();
+                Some(json!({"anyOf": any}))
+            }
+            Annotation::Literal(texts) => {
+                let mut schema = self.models.literal(texts);
+                // Not every provider takes `const`.
+                if let Some(members) = schema.as_object_mut()
+                    && let Some(only) = members.shift_remove("const")
+                {
+                    members.insert("enum".to_owned(), json!([only]));
+                }
+                Some(schema)
+            }
+            Annotation::Name(name) | Annotation::Generic(name, _) if COLLECTIONS.contains(&name.as_str()) => {
+                Some(self.models.value(annotation))
+            }
+            _ => None,
+        }
+    }
+
+    /// A dictionary. What its values are is said where a class of the file says it: Tukuy says it of none.
+    fn mapping(&self, parameters: &[Annotation]) -> Value {
+        match parameters.get(1).map(Annotation::bare) {
+            Some(Annotation::Name(name)) if self.models.schema(name).is_some() => self
+                .models
+                .value(&Annotation::Generic("dict".to_owned(), parameters.to_vec())),
+            _ => json!({"type": "object"}),
+        }
+    }
+
+    /// The first type in the annotation of a parameter that its schema does not say, and where it stands.
+    pub(super) fn unsaid(&self, annotation: &Annotation, table: Table) -> Option<Unsaid> {
+        let mut seen = BTreeSet::new();
+        self.unsaid_in(annotation, Place { table, member: None }, &mut seen)
+    }
+
+    fn unsaid_in(&self, annotation: &Annotation, place: Place<'_>, seen: &mut BTreeSet<String>) -> Option<Unsaid> {
+        self.step(|| self.unsaid_of(annotation, place, seen)).flatten()
+    }
+
+    fn unsaid_of(&self, annotation: &Annotation, place: Place<'_>, seen: &mut BTreeSet<String>) -> Option<Unsaid> {
+        let annotation = self.resolved(annotation);
+        let unsaid = || {
+            Some(Unsaid {
+                written: annotation.to_string(),
+                member: place.member.map(str::to_owned),
+                is_of_tukuy: false,
+            })
+        };
+        let of_tukuy = || {
+            unsaid().map(|unsaid| Unsaid {
+                is_of_tukuy: true,
+                ..unsaid
+            })
+        };
+        let is_full = place.table == Table::Full || place.member.is_some();
+        match &annotation {
+            Annotation::None | Annotation::Ellipsis => None,
+            Annotation::Annotated(kind, _) => self.unsaid_in(kind, place, seen),
+            Annotation::Union(_) if !is_full && annotation.optional().is_none() => of_tukuy(),
+            Annotation::Union(parts) => parts.iter().find_map(|part| self.unsaid_in(part, place, seen)),
+            Annotation::Quoted(_) | Annotation::Literal(_) if !is_full => of_tukuy(),
+            Annotation::Quoted(kind) => self.unsaid_in(kind, place, seen),
+            Annotation::Literal(_) => None,
+            Annotation::Name(name) | Annotation::Generic(name, _)
+                if COLLECTIONS.contains(&name.as_str()) && !is_full =>
+            {
+                of_tukuy()
+            }
+            Annotation::Generic(name, parameters)
+                if COLLECTIONS.contains(&name.as_str())
+                    || ["list", "List", "dict", "Dict"].contains(&name.as_str()) =>
+            {
+                parameters.iter().find_map(|part| self.unsaid_in(part, place, seen))
+            }
+            Annotation::Name(name) if self.models.has(name) => {
+                if !seen.insert(name.clone()) {
+                    return None;
+                }
+                self.models.members(name).iter().find_map(|(member, kind)| {
+                    let member = format!("{name}.{member}");
+                    let place = Place {
+                        member: Some(&member),
+                        ..place
+                    };
+                    self.unsaid_in(kind, place, seen)
+                })
+            }
+            Annotation::Name(name) if is_known(name) => None,
+            _ => unsaid(),
         }
     }
 
@@ -63,9 +241,9 @@ impl<'t> Types<'t> {
     }
 
     /// The schema of a type with what is said about it.
-    fn limited(&self, kind: &Annotation, said: &[String]) -> Value {
+    fn limited(&self, kind: &Annotation, said: &[String], table: Table) -> Value {
         let constants = self.models.constants();
-        let mut schema = self.parameter(kind);
+        let mut schema = self.parameter(kind, table);
         if let Some(members) = schema.as_object_mut() {
             members.extend(constants.description(said).map(|text| ("description".to_owned(), text)));
             constrain(members, &constants.limits(said));
@@ -76,15 +254,15 @@ impl<'t> Types<'t> {
     /// The schema of a return annotation: plain types and models only, everything else has none.
     pub(super) fn returned(&self, annotation: &Annotation) -> Option<Value> {
         match self.resolved(annotation).bare() {
-            Annotation::Name(name) => self.named(name),
+            Annotation::Name(name) => plain(name).or_else(|| self.models.model(name)),
             _ => None,
         }
     }
 
-    /// The schema of a class with fields, if the annotation is one.
+    /// The schema of a model, if the annotation is one.
     pub(super) fn model(&self, annotation: &Annotation) -> Option<Value> {
         match self.resolved(annotation).bare() {
-            Annotation::Name(name) => self.models.schema(name),
+            Annotation::Name(name) => self.models.model(name),
             _ => None,
         }
     }
@@ -127,6 +305,14 @@ fn plain(name: &str) -> Option<Value> {
     }
 }
 
+/// Types of which a text or any value is one, or that the program that calls functions makes of a text.
+fn is_known(name: &str) -> bool {
+    const OF_TEXT: [&str; 7] = ["datetime", "date", "time", "Decimal", "UUID", "Path", "PurePath"];
+    const ANY: [&str; 7] = ["Any", "object", "AnyStr", "LiteralString", "EmailStr", "List", "Dict"];
+    let is_listed = OF_TEXT.contains(&name) || ANY.contains(&name) || COLLECTIONS.contains(&name);
+    is_listed || plain(name).is_some()
+}
+
 /// The older names of `list` and `dict`, for parameters only.
 fn typing_name(name: &str) -> Option<Value> {
     match name {
@@ -158,7 +344,15 @@ fn take_definitions(schema: &mut Value, definitions: &mut Map<String, Value>) {
     if let Some(Value::Object(own)) = members.shift_remove("$defs") {
         definitions.extend(own);
     }
-    if let Some(items) = members.get_mut("items") {
-        take_definitions(items, definitions);
+    for member in ["items", "additionalProperties"] {
+        members
+            .get_mut(member)
+            .into_iter()
+            .for_each(|below| take_definitions(below, definitions));
     }
+    let below = members.get_mut("anyOf").and_then(Value::as_array_mut);
+    below
+        .into_iter()
+        .flatten()
+        .for_each(|below| take_definitions(below, definitions));
 }

@@ -9,6 +9,7 @@ Python 3.9 and later, nothing but the standard library.
 
 import asyncio
 import base64
+import collections.abc
 import contextvars
 import dataclasses
 import datetime
@@ -296,13 +297,18 @@ def is_model(kind):
 def converted(value, kind):
     """A JSON value as the type that the function declares, where JSON has no such type."""
     origin, inside = typing.get_origin(kind), typing.get_args(kind)
-    if origin is list and inside and isinstance(value, list):
-        return [converted(one, inside[0]) for one in value]
-    if inside and value is not None and type(None) in inside:
-        rest = [one for one in inside if one is not type(None)]
-        return converted(value, rest[0]) if len(rest) == 1 else value
+    if getattr(origin, "_name", "") in SAID_OF_MEMBERS or hasattr(kind, "__metadata__"):
+        return converted(value, inside[0])
+    if origin in UNIONS:
+        return of_union(value, inside)
+    if origin is typing.Literal:
+        return of_literal(value, inside)
     if is_model(kind):
         return kind.model_validate(value) if hasattr(kind, "model_validate") else kind.parse_obj(value)
+    if isinstance(value, list):
+        return of_list(value, origin or kind, inside)
+    if isinstance(value, dict):
+        return of_object(value, kind, origin, inside)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if kind is float and type(value) is int:
@@ -314,6 +320,109 @@ def converted(value, kind):
     if isinstance(value, str) and isinstance(kind, type) and kind in FROM_TEXT:
         return FROM_TEXT[kind](value)
     return value
+
+
+# What a TypedDict says of a member besides its type.
+SAID_OF_MEMBERS = ("Required", "NotRequired", "ReadOnly")
+# `int | str` has a type of its own from Python 3.10 on.
+UNIONS = [typing.Union, getattr(types, "UnionType", typing.Union)]
+# What a list becomes; any other type of a list is one.
+FROM_LIST = {set: set, frozenset: frozenset, tuple: tuple, collections.abc.Set: set, collections.abc.MutableSet: set}
+
+
+def of_union(value, kinds):
+    """The value as one of several types: as the one that it has already, else as the first that it can be made."""
+    if type(value) in kinds:
+        return value
+    kinds = [kind for kind in kinds if kind is not type(None)]
+    if len(kinds) == 1:
+        return converted(value, kinds[0])
+    refused = None
+    for kind in kinds:
+        if may_be(value, kind):
+            try:
+                return converted(value, kind)
+            except (ValueError, TypeError, ArithmeticError) as error:
+                refused = refused or error
+    if refused:
+        raise refused
+    return value
+
+
+def may_be(value, kind):
+    """Whether the form of a JSON value is that of a type. What is in it shows when it is made."""
+    origin = typing.get_origin(kind) or kind
+    if origin is typing.Literal:
+        return of_literal(value, typing.get_args(kind), None) is not None
+    if isinstance(value, list):
+        return origin in FROM_LIST or origin in LISTS
+    if isinstance(value, dict):
+        return is_model(kind) or is_record(kind) or origin in MAPPINGS
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return True
+    if isinstance(value, str):
+        return kind is bytes or kind in FROM_TEXT
+    return kind in (int, float) and type(value) in (int, float) and (kind is float or float(value).is_integer())
+
+
+LISTS = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.abc.Iterable, collections.abc.Collection)
+MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+def of_literal(value, choices, other=...):
+    """The choice that a value means, or its text."""
+    for said in (lambda one: one, lambda one: str(one)):
+        for one in choices:
+            plain_one = one.value if isinstance(one, enum.Enum) else one
+            if said(plain_one) == value and isinstance(value, bool) == isinstance(said(plain_one), bool):
+                return one
+    return value if other is ... else other
+
+
+def of_list(values, kind, inside):
+    make = FROM_LIST.get(kind, list)
+    if issubclass(make, tuple) and inside and inside[-1] is not ...:
+        return tuple(converted(one, part) for one, part in zip(values, inside)) + tuple(values[len(inside):])
+    return make(converted(one, inside[0]) for one in values) if inside else make(values)
+
+
+def of_object(value, kind, origin, inside):
+    if is_record(kind):
+        return record(value, kind)
+    if origin in MAPPINGS and len(inside) == 2:
+        return {key_of(name, inside[0]): argument(name, one, inside[1]) for name, one in value.items()}
+    return value
+
+
+def key_of(name, kind):
+    """A key as its type: in JSON it is a text."""
+    if kind in (int, float):
+        return kind(name)
+    return converted(name, kind)
+
+
+def is_record(kind):
+    """A dataclass, a TypedDict or a NamedTuple."""
+    if not isinstance(kind, type):
+        return False
+    is_typed_dict = issubclass(kind, dict) and hasattr(kind, "__required_keys__")
+    return is_typed_dict or dataclasses.is_dataclass(kind) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+def record(members, kind):
+    """The record with these members, each as its own type."""
+    try:
+        hints = typing.get_type_hints(kind)
+    except Exception:
+        # A type that only a checker knows.
+        hints = {}
+    # Of an argument that is no field, the type is that of the class InitVar.
+    hints = {name: getattr(hint, "type", hint) if isinstance(hint, dataclasses.InitVar) else hint for name, hint in hints.items()}
+    members = {name: argument(name, one, hints.get(name)) for name, one in members.items()}
+    try:
+        return kind(**members)
+    except TypeError as error:
+        raise ValueError(message(error)) from None
 
 
 def moment(text):
@@ -336,6 +445,9 @@ def member(value, kind):
         for one in kind:
             if said(one) == value:
                 return one
+    if isinstance(value, str) and value in kind.__members__:
+        # A second name of a member.
+        return kind.__members__[value]
     raise ValueError(f"{value!r} is none of {', '.join(repr(one.value) for one in kind)}")
 
 

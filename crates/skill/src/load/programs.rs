@@ -92,7 +92,6 @@ fn missing(named: &Named<'_>) -> Finding {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::*;
     use crate::load::{LoadInput, SpecOverrides, load};
     use crate::model::{SkillFile, SkillRef};
     use crate::problem::Profile;
