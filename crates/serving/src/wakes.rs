@@ -49,7 +49,7 @@ impl Wake for Noted {
 }
 
 impl Wakes {
-    /// Those of a future that was not polled yet.
+    /// The wakes of a future that was not polled yet.
     pub(super) fn new() -> Self {
         let noted = Arc::new(Noted {
             state: AtomicU8::new(WOKEN),

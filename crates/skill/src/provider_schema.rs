@@ -23,7 +23,7 @@ const MAX_DEPTH: usize = 128;
 const NAME_MAX: usize = 64;
 /// Keywords that providers refuse at the top of a tool's schema, and the one that could bring them back.
 const NOT_AT_THE_TOP: [&str; 6] = ["anyOf", "oneOf", "allOf", "not", "enum", "$ref"];
-/// Those of them whose branches describe the same object.
+/// Keywords whose branches describe the same object as the schema around them.
 pub(crate) const BRANCHES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Keywords at the top that speak of properties by the names that the author wrote, beside `properties` and `required`.
 const OF_NAMES: [&str; 7] = [

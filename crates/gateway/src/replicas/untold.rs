@@ -13,7 +13,7 @@ use crate::model_calls::turn_store::KeyedHash;
 
 /// Cancellations that wait, about 100 bytes each. Of more the oldest is forgotten.
 const WAITING_MAX: usize = 1024;
-/// Those of one client: as many requests as four replicas serve it at once.
+/// Cancellations of one client that wait: as many requests as four replicas serve it at once.
 const OF_CLIENT_MAX: usize = 128;
 /// How long one waits: by then a run has ended that has the default of the longest limit.
 const AGE_MAX: Duration = Duration::from_mins(2);
