@@ -106,13 +106,29 @@ fn config_param(input: &Value) -> Outcome {
 
 /// A value for a parameter, as a runtime gives it: as a text.
 fn config_value(input: &Value) -> Outcome {
-    let mut declared = input["param"].clone();
+    // Cases write the members of a declaration as Python or as its wire form does.
+    let members = input["param"].as_object().into_iter().flatten();
+    let mut declared: Value = members
+        .map(|(name, value)| (snake(name), value.clone()))
+        .collect::<Map<_, _>>()
+        .into();
     declared["name"] = "x".into();
     let param = serde_json::from_value(config_param(&declared)?).map_err(|error| Failure::new(error.to_string()))?;
     let value = &input["value"];
     let written = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let accepted = config::read(&param, &written).is_ok();
     Ok(json!({ "accepted": accepted }))
+}
+
+fn snake(name: &str) -> String {
+    let mut snake = String::new();
+    for each in name.chars() {
+        if each.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(each.to_ascii_lowercase());
+    }
+    snake
 }
 
 /// Values by tool, laid over others, as those of the command line lie over those of a pin.
