@@ -2,7 +2,7 @@
 
 mod cost;
 
-use jsonschema::{PatternOptions, Validator};
+use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
 /// Errors that are reported; more would bury the schema that follows them.
@@ -45,7 +45,12 @@ fn compile(schema: &Value) -> Option<Validator> {
         .backtrack_limit(PATTERN_BACKTRACKS)
         .size_limit(PATTERN_BYTES)
         .dfa_size_limit(PATTERN_BYTES);
-    jsonschema::options().with_pattern_options(patterns).build(schema).ok()
+    let options = jsonschema::options().with_pattern_options(patterns);
+    // Schemas written before the draft 2020-12 may have a list under `items`, and seldom say of which draft they are.
+    let present = options.build(schema);
+    present
+        .or_else(|_| options.with_draft(Draft::Draft7).build(schema))
+        .ok()
 }
 
 #[cfg(test)]
@@ -63,6 +68,29 @@ mod tests {
         assert!(validate(&schema, &json!({"n": "x"})).unwrap_err().starts_with("/n: "));
         assert!(validate(&schema, &json!({})).unwrap_err().contains("\"n\""));
         assert!(validate(&json!({"$ref": "http://127.0.0.1:9/x"}), &json!({})).is_ok());
+    }
+
+    /// A list of schemas under `items` is none for the present draft, and nothing was checked with it.
+    #[test]
+    fn a_schema_of_an_older_draft_is_checked_by_its_rules() {
+        let pair =
+            json!({"type": "array", "items": [{"type": "string"}, {"$ref": "#/$defs/N"}], "additionalItems": false});
+        let schema = json!({"type": "object", "properties": {"pair": pair, "n": {"type": "integer"}}, "$defs": {"N": {"type": "integer"}},
+            "anyOf": [{"required": ["n"]}, {"required": ["pair"]}]});
+        for (arguments, fault) in [
+            (json!({"n": 1, "pair": ["a", 1]}), None),
+            (json!({"n": "x"}), Some("/n: ")),
+            (json!({"pair": ["a", "b"]}), Some("/pair/1: ")),
+            (json!({"pair": ["a", 1, 2]}), Some("/pair: ")),
+            (json!({}), Some("anyOf")),
+        ] {
+            let checked = validate(&schema, &arguments).err();
+            assert_eq!(checked.is_some(), fault.is_some(), "{arguments}: {checked:?}");
+            assert!(
+                checked.unwrap_or_default().contains(fault.unwrap_or_default()),
+                "{arguments}"
+            );
+        }
     }
 
     #[test]
