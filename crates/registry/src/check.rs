@@ -24,7 +24,7 @@ const TOLD_MAX: usize = 5;
 pub(crate) const DESCRIPTION_MAX_BYTES: usize = 8 << 10;
 
 /// Keys of a SKILL.md that say when the skill reaches models.
-const ACTIVATION_KEYS: [&str; 3] = ["activation", "mode", "enabled"];
+const ACTIVATION_KEYS: [&str; 4] = ["activation", "mode", "enabled", "disable-model-invocation"];
 
 /// What the APIs of vendors demand of a SKILL.md in any dialect, beyond the rules of that dialect: a name and a description, which their
 /// clients show, and no activation, since what they upload is listed. Returns the field that is wrong, and why.

@@ -38,16 +38,16 @@ pub fn strict_form(node: &Node, yaml: &str) -> Option<String> {
         .map(|(form, line)| format!("{form} is not allowed (line {line} of the frontmatter)"))
 }
 
-/// Keys of Knack that the specification does not have and that nothing reads under `metadata`: a skill would lose what they say
-/// without a word.
+/// Keys that the specification does not have and that nothing reads under `metadata`: a skill would lose what they say without a
+/// word.
 const LOST_UNDER_METADATA: [(&[&str], &str); 2] = [
     (
-        &["packages"],
+        &["packages", "dependencies"],
         "write packages of Python into requirements.txt beside SKILL.md, those of Node into package.json and package-lock.json",
     ),
     (
-        &["activation", "mode", "enabled"],
-        "leave activation, mode and enabled out: the operator sets a mode, by a pin of the SkillRuntime",
+        &["activation", "mode", "enabled", "disable-model-invocation"],
+        "leave activation, mode, enabled and disable-model-invocation out: the operator sets a mode, by a pin of the SkillRuntime",
     ),
 ];
 

@@ -29,7 +29,7 @@ pub(super) const PACKAGES_KEY: &str = "packages";
 const REMOVE: &str = "remove it, or move it under metadata";
 
 /// Top-level keys. `model` and `mode` depend on their values.
-const INERT: [InertKey; 19] = [
+const INERT: [InertKey; 21] = [
     inert("run", NO_SERVER, "declare the program under tools"),
     inert("serve", NO_SERVER, "name the file in the body; load_skill returns it"),
     inert("proxy", NO_SERVER, REMOVE),
@@ -56,6 +56,12 @@ const INERT: [InertKey; 19] = [
         "put the material into files of the skill",
     ),
     inert("user_id", "a skill belongs to its namespace, not to a user", REMOVE),
+    inert(
+        "dependencies",
+        "no packages are installed for it, since other systems write names of any kind there",
+        "list packages of Python under packages.python, such as packages: {python: [\"pandas>=2\"]}",
+    ),
+    inert("user-invocable", "users name any skill that is served", REMOVE),
     inert(
         "allowed-tools",
         "it neither adds nor removes tools",

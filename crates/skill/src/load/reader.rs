@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::inert::{PACKAGES_KEY, is_inert};
 use super::reading::Fields;
+use super::settings::DISABLE_MODEL_INVOCATION;
 use crate::agentskills::{self, MAX_COMPATIBILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use crate::finding::{Finding, MAX_ENTRIES};
 use crate::inputs::{self, scalar_text};
@@ -13,7 +14,7 @@ use crate::problem::{Problem, ProblemKind, Profile, Severity};
 use crate::tools::{clean, clean_lines};
 
 /// Keys that some field of the skill takes.
-pub(super) const USED_KEYS: [&str; 17] = [
+pub(super) const USED_KEYS: [&str; 18] = [
     "name",
     "description",
     "display_name",
@@ -22,6 +23,7 @@ pub(super) const USED_KEYS: [&str; 17] = [
     "activation",
     "mode",
     "enabled",
+    DISABLE_MODEL_INVOCATION,
     "inputs",
     "model",
     "tools",

@@ -18,8 +18,12 @@ use crate::semver::Version;
 /// Largest sandbox time that a frontmatter can ask for, seconds. Runtimes cap it far lower.
 const MAX_TIMEOUT_SECONDS: f64 = 86_400.0;
 
+/// Claude Code's key for a skill that only users start.
+pub(super) const DISABLE_MODEL_INVOCATION: &str = "disable-model-invocation";
+
 impl Fields<'_> {
-    /// Mode and tags: `activation` (word or mapping), else `mode` with a value of OmniRoute, else `enabled: false`.
+    /// Mode and tags: `activation` (word or mapping), else `mode` with a value of OmniRoute, else `enabled: false`, else
+    /// `disable-model-invocation: true`.
     pub(super) fn activation(&mut self) -> (ActivationMode, Vec<String>) {
         let activation = self.member("activation").cloned();
         let (word, field, nested) = match &activation {
@@ -33,7 +37,15 @@ impl Fields<'_> {
         };
         let word = word.filter(|word| field != "mode" || word.as_str().and_then(husk::Mode::from_word).is_none());
         let mut mode = ActivationMode::default();
+        let by_users = self.is_started_by_users();
         if let Some(word) = word {
+            if by_users {
+                let message =
+                    format!("{DISABLE_MODEL_INVOCATION} has no effect: {field} says when the skill reaches models");
+                let help = "remove one of the two; OnRequest is a skill that users name and models do not see";
+                let kind = ProblemKind::FieldHasNoEffect;
+                self.report(Finding::warned(kind, DISABLE_MODEL_INVOCATION, message, help));
+            }
             if let Some(known) = mode_of(&word) {
                 mode = known;
             } else {
@@ -46,9 +58,25 @@ impl Fields<'_> {
             }
         } else if self.member("enabled").and_then(boolean) == Some(false) {
             mode = ActivationMode::Never;
+        } else if by_users {
+            mode = ActivationMode::OnRequest;
         }
         let tags = nested.or_else(|| self.member("tags").or_else(|| self.metadata("tags")).cloned());
         (mode, tags.map(|tags| list_of(&tags)).unwrap_or_default())
+    }
+
+    fn is_started_by_users(&mut self) -> bool {
+        let Some(value) = self.member(DISABLE_MODEL_INVOCATION) else {
+            return false;
+        };
+        let known = boolean(value);
+        if known.is_none() {
+            let message = format!("{DISABLE_MODEL_INVOCATION} must be true or false; it is left out");
+            let help = "write true for a skill that only users start";
+            let kind = ProblemKind::FieldInvalid;
+            self.report(Finding::refused(kind, DISABLE_MODEL_INVOCATION, message, help));
+        }
+        known == Some(true)
     }
 
     /// The version: the manifest's and the frontmatter's must agree.
@@ -147,5 +175,69 @@ fn mode_of(word: &Value) -> Option<ActivationMode> {
         Value::Bool(false) => Some(ActivationMode::Never),
         Value::String(word) => ActivationMode::from_word(word),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ActivationMode as M;
+    use crate::load::tests::load_text;
+    use crate::problem::Profile;
+
+    #[test]
+    fn a_skill_that_models_may_not_start_is_for_users_alone() {
+        let end = "OnRequest is a skill that users name and models do not see)";
+        for (lines, expected, told) in [
+            ("disable-model-invocation: true", M::OnRequest, None),
+            ("disable-model-invocation: false", M::Listed, None),
+            ("disable-model-invocation:", M::Listed, None),
+            ("enabled: false\ndisable-model-invocation: true", M::Never, None),
+            ("mode: llm\ndisable-model-invocation: yes", M::OnRequest, None),
+            (
+                "activation: Always\ndisable-model-invocation: true",
+                M::Always,
+                Some(format!(
+                    "SKILL.md:5: disable-model-invocation: disable-model-invocation has no effect: activation says when the \
+                     skill reaches models (remove one of the two; {end}"
+                )),
+            ),
+            (
+                "disable-model-invocation: [x]",
+                M::Listed,
+                Some(
+                    "SKILL.md:4: disable-model-invocation: disable-model-invocation must be true or false; it is left out \
+                     (write true for a skill that only users start)"
+                        .to_owned(),
+                ),
+            ),
+        ] {
+            let loaded = load_text(&format!("---\nname: demo\ndescription: d\n{lines}\n---\nB"), Profile::Load);
+            let problems: Vec<String> = loaded.problems.iter().map(ToString::to_string).collect();
+            assert_eq!(problems, Vec::from_iter(told), "{lines}");
+            assert_eq!(loaded.skill.unwrap().activation, expected, "{lines}");
+        }
+    }
+
+    /// The specification does not know these keys, and nothing reads them under `metadata`.
+    #[test]
+    fn the_strict_profile_refuses_keys_of_other_systems_and_says_what_to_do() {
+        for (line, cure) in [
+            (
+                "disable-model-invocation: true",
+                "leave activation, mode, enabled and disable-model-invocation out",
+            ),
+            (
+                "dependencies: python>=3.8, pandas>=1.5.0",
+                "write packages of Python into requirements.txt",
+            ),
+        ] {
+            let loaded = load_text(
+                &format!("---\nname: demo\ndescription: d\n{line}\n---\nB"),
+                Profile::Strict,
+            );
+            assert!(loaded.skill.is_none(), "{line}");
+            let problem = loaded.problems.iter().find(|problem| problem.is_error()).unwrap();
+            assert!(problem.help.starts_with(cure), "{problem}");
+        }
     }
 }
