@@ -6,6 +6,7 @@ use knack_api::skill::ArchiveSource;
 use knack_api::{Manifest, Resources, SkillManifest, SkillRuntimeManifest, parse_manifests};
 use knack_gateway::catalog::{Fingerprint, ObjectIds, ReportLevel, SkillSource, SourceReport, no_packages};
 use knack_python_schema::read_functions;
+use knack_skill::foreign::ENVIRONMENT_MARK;
 use knack_skill::model::{SkillFile, SkillRef};
 use knack_skill::tree::PathProblem;
 use knack_vocabulary::KEY_PREFIX;
@@ -237,7 +238,8 @@ impl DiscoveredSources {
                 .file_name()
                 .and_then(|name| name.to_str())
                 .is_none_or(|name| name.starts_with('.') || name == "node_modules");
-            if hidden || is_recording(&path) || search.is_written_by_runs(&path) {
+            let is_environment = || path.join(ENVIRONMENT_MARK).is_file();
+            if hidden || is_recording(&path) || search.is_written_by_runs(&path) || is_environment() {
                 continue;
             }
             if path.is_dir() {

@@ -1,10 +1,11 @@
 //! A bare skill folder on disk: its files, within the bounds that a skill may have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::Path;
 
 use knack_gateway::catalog::SourceReport;
+use knack_skill::foreign::{self, ENVIRONMENT_MARK, FOREIGN_FOLDERS};
 use knack_skill::model::SkillFile;
 
 use super::search_settings::Search;
@@ -15,10 +16,8 @@ const FOLDER_READ_BYTES: u64 = 9 << 20;
 const FOLDER_MAX_FILES: usize = knack_skill::tree::MAX_FILES;
 /// Folders inside a skill.
 const FOLDER_MAX_DEPTH: usize = 16;
-/// Never part of a skill: version control, byte code, desktop litter, dependencies of a checkout.
-const SKIPPED: [&str; 6] = [".git", ".hg", ".svn", "__pycache__", ".DS_Store", NODE_MODULES];
-/// The one skipped name whose content an author may have meant to ship; the skill's first warning mentions it.
-const NODE_MODULES: &str = "node_modules";
+/// Never part of a skill, beside the folders that no skill has.
+const LITTER: &str = ".DS_Store";
 
 /// Reads every regular file below `root`. Links are not followed: a skill must not carry what its author's
 /// machine happened to hold. They are named in a warning. Files that runs write are no part of a skill.
@@ -32,7 +31,7 @@ pub(super) fn read_folder(
         search,
         files: BTreeMap::new(),
         warnings: Vec::new(),
-        has_node_modules: false,
+        named: BTreeSet::new(),
         bytes: 0,
     };
     walk.directory(root, "", 0)?;
@@ -44,8 +43,8 @@ struct Walk<'a> {
     search: &'a Search,
     files: BTreeMap<String, SkillFile>,
     warnings: Vec<SourceReport>,
-    /// Whether a warning names a `node_modules`.
-    has_node_modules: bool,
+    /// Names of folders that a warning says to be left out.
+    named: BTreeSet<String>,
     bytes: u64,
 }
 
@@ -80,13 +79,8 @@ impl Walk<'_> {
             } else {
                 format!("{prefix}/{name}")
             };
-            if SKIPPED.contains(&name) {
-                if name == NODE_MODULES && !std::mem::replace(&mut self.has_node_modules, true) {
-                    self.warnings.push(SourceReport::warning(
-                        format!("{}/{path}", self.origin),
-                        "left out, it is not part of the skill; list its packages in package.json and run knack skill lock",
-                    ));
-                }
+            if is_foreign(name, &entry.path()) {
+                self.leave_out(name, &path);
                 continue;
             }
             let kind = entry
@@ -107,6 +101,19 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// One warning for each name of which an author may have meant to ship the content.
+    fn leave_out(&mut self, name: &str, path: &str) {
+        let Some(instead) = foreign::declared_instead(name).filter(|_| name != LITTER) else {
+            return;
+        };
+        if self.named.insert(name.to_owned()) {
+            self.warnings.push(SourceReport::warning(
+                format!("{}/{path}", self.origin),
+                format!("left out, it is not part of the skill; {instead}"),
+            ));
+        }
     }
 
     fn file(&mut self, path: &Path, name: String) -> Result<(), SourceReport> {
@@ -140,6 +147,11 @@ impl Walk<'_> {
         self.files.insert(name, file);
         Ok(())
     }
+}
+
+/// Whether a name in a skill's folder is no part of the skill: version control, byte code, desktop litter, packages of a checkout.
+fn is_foreign(name: &str, path: &Path) -> bool {
+    name == LITTER || FOREIGN_FOLDERS.contains(&name) || path.join(ENVIRONMENT_MARK).is_file()
 }
 
 #[cfg(unix)]

@@ -79,20 +79,35 @@ async fn a_folder_that_links_reach_too_is_one_skill() {
 
 /// Its author may have meant to ship it; the other names never are a part of a skill.
 #[tokio::test]
-async fn packages_of_node_in_a_folder_are_said_to_be_left_out_once() {
+async fn packages_in_a_folder_are_said_to_be_left_out_once() {
     let folder = folder(&[
         ("a/SKILL.md", "---\nname: a\ndescription: d\n---\nText.\n"),
         ("a/node_modules/x/index.js", ""),
         ("a/scripts/node_modules/x/index.js", ""),
         ("a/.git/config", ""),
+        ("a/.venv/x", ""),
+        ("a/scripts/.venv/x", ""),
+        ("a/scripts/env/pyvenv.cfg", ""),
+        ("a/scripts/env/SKILL.md", ""),
+        ("a/scripts/__pycache__/x.pyc", ""),
     ]);
-    let warning = "warning: a/node_modules: left out, it is not part of the skill; list its packages in package.json and run knack skill lock";
+    let left_out = |folder: &str, instead: &str| {
+        format!("warning: a/{folder}: left out, it is not part of the skill; list its packages in {instead}")
+    };
+    let warnings = [
+        left_out("node_modules", "package.json and run knack skill lock"),
+        left_out(".venv", "requirements.txt"),
+        left_out("scripts/env", "requirements.txt"),
+    ];
     for arguments in [&["validate", "a"], &["import", "a"]] {
         let output = knack(folder.path(), &[&["skill"], &arguments[..]].concat(), &[]).await;
         let said = format!("{}{}", out(&output), err(&output));
         assert_eq!(output.status.code(), Some(0), "{said}");
-        assert_eq!(said.matches("left out").count(), 1, "{said}");
-        assert!(said.contains(warning), "{said}");
+        assert_eq!(said.matches("left out").count(), warnings.len(), "{said}");
+        for warning in &warnings {
+            assert!(said.contains(warning), "{said}");
+        }
+        assert!(!said.contains("pyvenv") && !said.contains(".venv/x"), "{said}");
     }
 }
 

@@ -47,7 +47,7 @@ fn too_large(message: String) -> BadArchive {
 
 fn too_many() -> BadArchive {
     too_large(format!(
-        "more than {ENTRIES_MAX} entries; leave out what the skill does not need"
+        "more than {ENTRIES_MAX} entries; leave out what the skill does not need, such as .git, .venv and node_modules"
     ))
 }
 
@@ -113,7 +113,7 @@ impl Unpacked {
         let length = bytes.len() as u64;
         if length > room {
             return Err(too_large(format!(
-                "more than {} MiB unpacked (at {path:?}); leave out what the skill does not need",
+                "more than {} MiB unpacked (at {path:?}); leave out what the skill does not need, such as .git, .venv and node_modules",
                 self.most >> 20
             )));
         }

@@ -179,7 +179,9 @@ pub fn sent_name(name: &str) -> String {
 fn too_many_files() -> Refusal {
     Refusal::invalid(
         "files",
-        format!("more than {FILES_MAX} files; a skill holds instructions and scripts"),
+        format!(
+            "more than {FILES_MAX} files; a skill holds instructions and scripts, and no .git, .venv or node_modules"
+        ),
     )
 }
 

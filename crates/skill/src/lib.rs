@@ -55,6 +55,7 @@ pub mod digest;
 pub mod finding;
 #[cfg(any(test, feature = "fixture"))]
 pub mod fixture;
+pub mod foreign;
 pub mod frontmatter;
 pub mod functions;
 pub mod husk;

@@ -32,6 +32,7 @@ pub enum ProblemKind {
     FileTooLarge,
     FolderTooLarge,
     TooManyFiles,
+    FolderForeign,
     PathInvalid,
     PathConflict,
     FrontmatterMissing,
@@ -72,12 +73,13 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// All of them.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::NoSkillMd,
         Self::NotUtf8,
         Self::FileTooLarge,
         Self::FolderTooLarge,
         Self::TooManyFiles,
+        Self::FolderForeign,
         Self::PathInvalid,
         Self::PathConflict,
         Self::FrontmatterMissing,
@@ -124,6 +126,7 @@ impl ProblemKind {
             Self::FileTooLarge => "file-too-large",
             Self::FolderTooLarge => "folder-too-large",
             Self::TooManyFiles => "too-many-files",
+            Self::FolderForeign => "folder-foreign",
             Self::PathInvalid => "path-invalid",
             Self::PathConflict => "path-conflict",
             Self::FrontmatterMissing => "frontmatter-missing",

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 
 use sha2::{Digest as _, Sha256};
 
+use crate::foreign::{self, ForeignFolders};
 use crate::model::SkillFile;
 use crate::problem::{Problem, ProblemKind, Severity};
 
@@ -63,9 +64,11 @@ impl PathProblem {
     }
 }
 
-/// Everything that is wrong with the folder as such. Errors in both profiles.
+/// Everything that is wrong with the folder as such: the same in both profiles.
 pub fn check(files: &BTreeMap<String, SkillFile>) -> Vec<Problem> {
-    let mut problems = check_sizes(files);
+    let foreign = foreign::of_files(files);
+    let mut problems = check_sizes(files, foreign.first());
+    problems.extend(foreign.iter().take(MAX_TOLD).map(ForeignFolders::problem));
     let mut bad = Vec::new();
     for path in files.keys() {
         if let Err(message) = check_path(path) {
@@ -164,11 +167,15 @@ pub fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn check_sizes(files: &BTreeMap<String, SkillFile>) -> Vec<Problem> {
+fn check_sizes(files: &BTreeMap<String, SkillFile>, foreign: Option<&ForeignFolders>) -> Vec<Problem> {
     let mut problems = Vec::new();
+    let help = |otherwise: String| match foreign {
+        Some(foreign) => format!("{}; {otherwise}", foreign.removal()),
+        None => otherwise,
+    };
     if files.len() > MAX_FILES {
         let message = format!("the folder has {} files, more than {MAX_FILES}", files.len());
-        let help = "leave out what the skill does not need, or pack it into one archive file";
+        let help = help("leave out what the skill does not need, or pack it into one archive file".to_owned());
         problems.push(Problem::new(Severity::Error, ProblemKind::TooManyFiles, message, help));
     }
     let total: usize = files.values().map(|file| file.bytes.len()).sum();
@@ -179,9 +186,9 @@ fn check_sizes(files: &BTreeMap<String, SkillFile>) -> Vec<Problem> {
             .map(|(path, file)| (printable(path), file.bytes.len()))
             .unwrap_or_default();
         let message = format!("the folder has {total} bytes, more than {MAX_FOLDER_BYTES} (8 MiB)");
-        let help = format!(
+        let help = help(format!(
             "remove or shrink large files, or put them into the sandbox image; the largest is {path} with {largest} bytes"
-        );
+        ));
         problems.push(Problem::new(
             Severity::Error,
             ProblemKind::FolderTooLarge,

@@ -24,6 +24,10 @@ fn example(kind: ProblemKind) -> (Vec<(String, Vec<u8>)>, SpecOverrides) {
             more.push(beside("big.bin", 8 << 20));
             good.into()
         }
+        P::FolderForeign => {
+            more.push((".venv/x".to_owned(), b"x".to_vec()));
+            good.into()
+        }
         P::TooManyFiles => {
             more.extend((0..2_000).map(|number| beside(&format!("f{number}"), 1)));
             good.into()
