@@ -178,7 +178,10 @@ impl Builder {
         let uv = self.uv.as_ref().map_err(Clone::clone)?;
         log("choosing versions");
         let folder = WorkFolder::below(&self.store)?;
-        let (constraints, exclude_newer) = (self.rules.constraints_text(), self.rules.exclude_newer(declared));
+        let (constraints, exclude_newer) = (
+            self.rules.constraints_text(),
+            self.rules.exclude_newer(declared.exclude_newer.as_deref()),
+        );
         let wanted = LockTarget {
             declared,
             constraints: &constraints,

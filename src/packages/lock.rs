@@ -43,7 +43,10 @@ pub async fn lock_for_all_platforms(
     log: &(dyn Fn(&str) + Sync),
 ) -> Result<Lock, BuildError> {
     let folder = WorkFolder::below(store)?;
-    let (constraints, exclude_newer) = (rules.constraints_text(), rules.exclude_newer(declared));
+    let (constraints, exclude_newer) = (
+        rules.constraints_text(),
+        rules.exclude_newer(declared.exclude_newer.as_deref()),
+    );
     let wanted = LockTarget {
         declared,
         constraints: &constraints,

@@ -80,9 +80,7 @@ pub struct Declaration {
     pub requires_python: Vec<RequiredPython>,
     /// Interpreters that `pylock.toml` is for (`environments`): at least one marker holds. Empty: for all.
     pub environments: Vec<Marker>,
-    /// No file that came to the index after this moment may be chosen, which blocks of scripts ask for: UTC, as [`Rules`] has it.
-    ///
-    /// [`Rules`]: crate::rules::Rules::exclude_newer
+    /// The moment after which no file that came to the index may be chosen, as blocks of scripts ask for it: UTC, as rules have it.
     pub exclude_newer: Option<String>,
     /// Imports of the skill's scripts, by file.
     pub imports: BTreeMap<String, Vec<Import>>,
@@ -228,7 +226,7 @@ impl Declaration {
     /// Normalized names of the Python packages that scripts have: those that are required, and those of the lock.
     pub(crate) fn given(&self) -> BTreeSet<&str> {
         let required = self.python.iter().map(|requirement| requirement.name.as_str());
-        let locked = self.lock.iter().flat_map(|lock| lock.packages());
+        let locked = self.lock.iter().flat_map(Lock::packages);
         required.chain(locked.map(|(name, _)| name.as_str())).collect()
     }
 

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::State;
-use crate::declaration::Declaration;
 use crate::finding::shown;
 use crate::requirement::Requirement;
 use crate::version_clause::allows;
@@ -116,12 +115,12 @@ impl Rules {
         Ok(self)
     }
 
-    /// The moment until which an index counts for a declaration, for an installer, in UTC: the end of that day, or what the skill's
-    /// scripts ask for if that is earlier.
-    pub fn exclude_newer(&self, declared: &Declaration) -> Option<String> {
+    /// The moment until which an index counts, for an installer, in UTC: the end of that day, or the moment that a skill asks for
+    /// (`exclude_newer` of its declaration) if that is earlier.
+    pub fn exclude_newer(&self, asked: Option<&str>) -> Option<String> {
         // A day alone would end in the time zone of the machine.
         let end = self.exclude_newer.as_ref().map(|day| format!("{day}T23:59:59Z"));
-        end.into_iter().chain(declared.exclude_newer.clone()).min()
+        end.into_iter().chain(asked.map(str::to_owned)).min()
     }
 
     /// These rules, under which skills may have these packages.
@@ -294,10 +293,6 @@ mod tests {
             rules(Some("2026-07-01")).choice_text(),
             "mcp<2\nexclude-newer 2026-07-01\n"
         );
-        let declared = |moment: Option<&str>| Declaration {
-            exclude_newer: moment.map(str::to_owned),
-            ..Declaration::default()
-        };
         let end = "2026-07-01T23:59:59Z";
         let (earlier, later) = ("2026-07-01T12:00:00Z", "2026-07-02T00:00:00Z");
         for (day, moment, expected) in [
@@ -307,7 +302,7 @@ mod tests {
             (None, Some(later), Some(later)),
             (None, None, None),
         ] {
-            let found = rules(day).exclude_newer(&declared(moment));
+            let found = rules(day).exclude_newer(moment);
             assert_eq!(found.as_deref(), expected, "{day:?} {moment:?}");
         }
     }

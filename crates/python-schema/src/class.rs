@@ -141,10 +141,9 @@ fn read_assignment(node: Node<'_>, (module, constants): (&Module<'_>, &Constants
             positional,
             keywords,
         }) => match function.rsplit('.').next() {
-            Some("Field") => read_field_call(&mut field, positional, keywords),
             // Of dataclasses: it is no argument of the class.
             Some("field") if says(&keywords, "init", false) => return,
-            Some("field") => read_field_call(&mut field, positional, keywords),
+            Some("Field" | "field") => read_field_call(&mut field, positional, keywords),
             _ => {}
         },
         _ => {}

@@ -332,7 +332,7 @@ impl Models {
 
     fn named_schema(&self, name: &str, definitions: &mut Definitions) -> Map<String, Value> {
         let schema = match name {
-            "str" => json!({"type": "string"}),
+            "str" | "Decimal" | "PurePath" => json!({"type": "string"}),
             "int" => json!({"type": "integer"}),
             "float" => json!({"type": "number"}),
             "bool" => json!({"type": "boolean"}),
@@ -343,7 +343,6 @@ impl Models {
                 json!({"type": "array", "items": {}, "uniqueItems": true})
             }
             "dict" | "Dict" | "Mapping" => json!({"type": "object", "additionalProperties": true}),
-            "Decimal" | "PurePath" => json!({"type": "string"}),
             _ => match FORMATS.iter().find(|(known, _)| *known == name) {
                 Some((_, format)) => json!({"type": "string", "format": format}),
                 None if self.shape(name).is_some() => {

@@ -176,37 +176,21 @@ impl<'t> Types<'t> {
 
     fn unsaid_of(&self, annotation: &Annotation, place: Place<'_>, seen: &mut BTreeSet<String>) -> Option<Unsaid> {
         let annotation = self.resolved(annotation);
-        let unsaid = || {
+        let unsaid = |is_of_tukuy| {
             Some(Unsaid {
                 written: annotation.to_string(),
                 member: place.member.map(str::to_owned),
-                is_of_tukuy: false,
+                is_of_tukuy,
             })
         };
-        let of_tukuy = || {
-            unsaid().map(|unsaid| Unsaid {
-                is_of_tukuy: true,
-                ..unsaid
-            })
-        };
-        let is_full = place.table == Table::Full || place.member.is_some();
+        if place.table == Table::Tukuy && place.member.is_none() && is_text_in_tukuy(&annotation) {
+            return unsaid(true);
+        }
         match &annotation {
-            Annotation::None | Annotation::Ellipsis => None,
-            Annotation::Annotated(kind, _) => self.unsaid_in(kind, place, seen),
-            Annotation::Union(_) if !is_full && annotation.optional().is_none() => of_tukuy(),
+            Annotation::None | Annotation::Ellipsis | Annotation::Literal(_) => None,
+            Annotation::Annotated(kind, _) | Annotation::Quoted(kind) => self.unsaid_in(kind, place, seen),
             Annotation::Union(parts) => parts.iter().find_map(|part| self.unsaid_in(part, place, seen)),
-            Annotation::Quoted(_) | Annotation::Literal(_) if !is_full => of_tukuy(),
-            Annotation::Quoted(kind) => self.unsaid_in(kind, place, seen),
-            Annotation::Literal(_) => None,
-            Annotation::Name(name) | Annotation::Generic(name, _)
-                if COLLECTIONS.contains(&name.as_str()) && !is_full =>
-            {
-                of_tukuy()
-            }
-            Annotation::Generic(name, parameters)
-                if COLLECTIONS.contains(&name.as_str())
-                    || ["list", "List", "dict", "Dict"].contains(&name.as_str()) =>
-            {
+            Annotation::Generic(name, parameters) if is_collection(name) => {
                 parameters.iter().find_map(|part| self.unsaid_in(part, place, seen))
             }
             Annotation::Name(name) if self.models.has(name) => {
@@ -223,7 +207,7 @@ impl<'t> Types<'t> {
                 })
             }
             Annotation::Name(name) if is_known(name) => None,
-            _ => unsaid(),
+            _ => unsaid(false),
         }
     }
 
@@ -303,6 +287,20 @@ fn plain(name: &str) -> Option<Value> {
         "bytes" => Some(json!({"type": "string", "contentEncoding": "base64"})),
         _ => None,
     }
+}
+
+/// Whether the table of Tukuy writes a type as a string that the other one has.
+fn is_text_in_tukuy(annotation: &Annotation) -> bool {
+    match annotation {
+        Annotation::Union(_) => annotation.optional().is_none(),
+        Annotation::Quoted(_) | Annotation::Literal(_) => true,
+        Annotation::Name(name) | Annotation::Generic(name, _) => COLLECTIONS.contains(&name.as_str()),
+        _ => false,
+    }
+}
+
+fn is_collection(name: &str) -> bool {
+    COLLECTIONS.contains(&name) || ["list", "List", "dict", "Dict"].contains(&name)
 }
 
 /// Types of which a text or any value is one, or that the program that calls functions makes of a text.

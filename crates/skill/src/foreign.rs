@@ -60,7 +60,7 @@ impl ForeignFolders {
     }
 }
 
-/// Those of a skill, with the most bytes first.
+/// The foreign folders among a skill's files, those with the most bytes first.
 pub(crate) fn of_files(files: &BTreeMap<String, SkillFile>) -> Vec<ForeignFolders> {
     let mark = format!("/{ENVIRONMENT_MARK}");
     let environments: BTreeSet<&str> = files.keys().filter_map(|path| path.strip_suffix(&mark)).collect();

@@ -48,7 +48,7 @@ impl NoProgram {
             return Some(Self::NoFirstLine);
         };
         let command = String::from_utf8_lossy(line);
-        match command.trim().split_whitespace().next_back() {
+        match command.split_whitespace().next_back() {
             None => Some(Self::NoInterpreter),
             Some(last) if line.ends_with(b"\r") => Some(Self::CarriageReturn(last.to_owned())),
             Some(_) => None,

@@ -166,7 +166,12 @@ impl WaitingChild {
 
     /// Lets the child execute the program. Errors: why it could not be executed; the child has ended then.
     pub(crate) fn exec(mut self, launch: &Launch) -> Result<Child, NoChild> {
-        program::never_works(launch)?;
+        // Below the work directory nothing is executed, whatever the file is.
+        if !launch.is_below_work()
+            && let Some(why) = program::never_works(&launch.program, &launch.name)
+        {
+            return Err(NoChild::OfProgram(why));
+        }
         let text = |why: &dyn std::fmt::Display| format!("cannot execute {}: {why}", launch.program.display());
         let cannot = |why: &dyn std::fmt::Display| NoChild::Failed(text(why));
         let sent = self.control.write_all(&launch.encode());
@@ -182,7 +187,9 @@ impl WaitingChild {
                 } else if errno == libc::EACCES && launch.is_below_work() {
                     NoChild::OfProgram(format!("{}; {NOT_FROM_WORK}", text(&error)))
                 } else {
-                    NoChild::OfProgram(program::explained(launch, errno).unwrap_or_else(|| text(&error)))
+                    NoChild::OfProgram(
+                        program::explained(&launch.program, &launch.name, errno).unwrap_or_else(|| text(&error)),
+                    )
                 })
             }
             Err(_) if line.is_empty() => Ok(self.child),
@@ -206,7 +213,7 @@ const MACHINE_ERRNOS: [i32; 7] = [
 const NOT_FROM_WORK: &str = "files of the working directory cannot be executed, give it to an interpreter";
 
 impl Launch {
-    pub(super) fn is_below_work(&self) -> bool {
+    fn is_below_work(&self) -> bool {
         let mut variables = self.environment.iter();
         variables.any(|(name, value)| name == "KNACK_WORK_DIR" && self.program.starts_with(value))
     }

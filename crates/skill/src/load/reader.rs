@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::inert::{PACKAGES_KEY, is_inert};
 use super::reading::Fields;
-use super::settings::DISABLE_MODEL_INVOCATION;
 use crate::agentskills::{self, MAX_COMPATIBILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use crate::finding::{Finding, MAX_ENTRIES};
 use crate::inputs::{self, scalar_text};
@@ -13,6 +12,8 @@ use crate::names;
 use crate::problem::{Problem, ProblemKind, Profile, Severity};
 use crate::tools::{clean, clean_lines};
 
+/// Claude Code's key for a skill that only users start.
+pub(super) const DISABLE_MODEL_INVOCATION: &str = "disable-model-invocation";
 /// Keys that some field of the skill takes.
 pub(super) const USED_KEYS: [&str; 18] = [
     "name",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use knack_vocabulary::defaults::MAX_OUTPUT_BYTES;
 use serde_json::Value;
 
-use super::reader::list_of;
+use super::reader::{DISABLE_MODEL_INVOCATION, list_of};
 use super::reading::Fields;
 use crate::finding::Finding;
 use crate::husk;
@@ -17,9 +17,6 @@ use crate::semver::Version;
 
 /// Largest sandbox time that a frontmatter can ask for, seconds. Runtimes cap it far lower.
 const MAX_TIMEOUT_SECONDS: f64 = 86_400.0;
-
-/// Claude Code's key for a skill that only users start.
-pub(super) const DISABLE_MODEL_INVOCATION: &str = "disable-model-invocation";
 
 impl Fields<'_> {
     /// Mode and tags: `activation` (word or mapping), else `mode` with a value of OmniRoute, else `enabled: false`, else
