@@ -12,6 +12,9 @@ use super::failure::{FirstFailure, is_conflict, is_missing};
 use super::objects::{NAMES_TRIED, Objects, UploadedSkill, label, owner, version_name, version_object, version_of};
 use crate::api_call::{CallError, call};
 
+/// How often the object of a version is written against writes of its status, of which a change brings one or two.
+const WRITES_TRIED: u32 = 5;
+
 /// The Skills of a namespace.
 #[derive(Clone)]
 pub(super) struct Skills {
@@ -123,10 +126,7 @@ impl Skills {
             let number = version_of(&object.metadata).map(|(_, number)| number);
             let is_wanted = number.is_some_and(|number| objects.versions.contains_key(&number) && known.insert(number));
             if !is_wanted && is_owned(object, main) && is_over(object, number) {
-                match self.delete(object).await {
-                    Err(error) if is_missing(&error) || is_conflict(&error) => {}
-                    done => _ = failed.note(done),
-                }
+                failed.note(self.write_version(object, async |object| self.delete(object).await).await);
             }
         }
         failed.done()
@@ -156,14 +156,51 @@ impl Skills {
     }
 
     async fn respec(&self, there: &Skill, spec: &SkillSpec) -> Result<(), CallError> {
-        let mut object = there.clone();
-        object.spec = spec.clone();
-        match self.replace(object).await {
-            // Another replica brings it, to the same.
-            Err(error) if is_conflict(&error) || is_missing(&error) => Ok(()),
-            done => done.map(|_| ()),
+        let replace = async |object: &Skill| {
+            let mut object = object.clone();
+            object.spec = spec.clone();
+            self.replace(object).await.map(|_| ())
+        };
+        self.write_version(there, replace).await
+    }
+
+    /// Writes the object of a version, again if only its status has changed meanwhile: the controller writes that of each version
+    /// whose ids another object has too, which is so in the middle of a change. If anything else has changed or the object is gone,
+    /// another writer brings it to the same.
+    async fn write_version(
+        &self,
+        read: &Skill,
+        write: impl AsyncFn(&Skill) -> Result<(), CallError>,
+    ) -> Result<(), CallError> {
+        let mut object = read.clone();
+        let mut tried = 1;
+        loop {
+            let error = match write(&object).await {
+                Err(error) if is_missing(&error) => return Ok(()),
+                Err(error) if is_conflict(&error) => error,
+                done => return done,
+            };
+            object = match self.get(&read.name_any()).await {
+                Err(error) if is_missing(&error) => return Ok(()),
+                found => found?,
+            };
+            if !differs_in_status_only(&object, read) {
+                return Ok(());
+            }
+            if tried == WRITES_TRIED {
+                return Err(error);
+            }
+            tried += 1;
         }
     }
+}
+
+fn differs_in_status_only(now: &Skill, before: &Skill) -> bool {
+    let (own, others) = (&now.metadata, &before.metadata);
+    now.spec == before.spec
+        && own.uid == others.uid
+        && own.labels == others.labels
+        && own.owner_references == others.owner_references
 }
 
 /// Whether an object is this version of this skill, and not of one of its name that was there before.

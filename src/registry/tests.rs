@@ -216,6 +216,19 @@ async fn a_write_whose_answer_is_lost_is_kept_and_reported_as_it_is() {
     }
 }
 
+/// In the middle of a change two objects have ids of one version, which the controller says in the status of each.
+#[tokio::test]
+async fn a_status_that_is_written_meanwhile_leaves_no_object_behind() {
+    for way in WAYS {
+        let (last, before) = way.split_last().unwrap();
+        let fake = Fake::default();
+        let cluster = after(&fake, before).await;
+        fake.0.lock().unwrap().status_writes = 2;
+        take(&cluster, *last).await.unwrap();
+        assert_nothing_is_left(&fake);
+    }
+}
+
 #[tokio::test]
 async fn what_was_written_is_read_at_once_and_old_content_goes() {
     let fake = Fake::default();

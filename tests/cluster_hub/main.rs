@@ -54,3 +54,4 @@ mod tenants;
 mod tokens;
 #[cfg(feature = "otel")]
 mod trace;
+mod uploads;

@@ -9,7 +9,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use knack_api::Skill;
 use knack_mock_provider::{Script, spawn};
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -118,7 +118,7 @@ async fn apply(installation: &Installation) {
 }
 
 /// A registry that keeps a history, with the hub's certificate: both are 127.0.0.1 here. Returns its address.
-async fn start_registry(installation: &Installation) -> (Process, String) {
+pub(crate) async fn start_registry(installation: &Installation) -> (Process, String) {
     let (folder, port, metrics) = (installation.folder.path(), free_port(), free_port());
     let words = [
         "registry".to_owned(),
@@ -242,7 +242,21 @@ fn one_key_at_two_gateways_is_one_job_also_when_the_gateway_that_runs_it_is_kill
             "{other}"
         );
         assert_ne!(other["execution"]["output"], ran["execution"]["output"]);
-        jobs.until(3).await;
+        let last = jobs.until(3).await;
         assert_eq!(jobs.count(), 3);
+
+        // A record outlives the Job of its run.
+        let api: Api<Job> = Api::namespaced(installation.client.clone(), installation.run.name());
+        api.delete(&last, &DeleteParams::background()).await.unwrap();
+        let gone = async {
+            while api.get_opt(&last).await.unwrap().is_some() {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        tokio::time::timeout(SOON, gone).await.expect("the Job is gone");
+        let path = format!("/api/skills/executions/{}", other["execution"]["id"].as_str().unwrap());
+        let (status, kept) = two.get(&path, "sk-of-the-client").await;
+        let kept: Value = serde_json::from_str(&kept).unwrap();
+        assert_eq!((status, &kept), (200, &other["execution"]));
     });
 }

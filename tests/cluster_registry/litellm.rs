@@ -11,16 +11,16 @@ use super::{digest, until_ready};
 
 const LIST: &str = "/v1/skills?custom_llm_provider=litellm_proxy";
 /// What is sent beside the files.
-const FIELDS: [(&str, &str); 5] = [
+pub(super) const FIELDS: [(&str, &str); 5] = [
     ("custom_llm_provider", "litellm_proxy"),
     ("display_title", "My Wörd"),
     ("description", "Says what the client wrote."),
     ("instructions", "Say it twice."),
     ("metadata", r#"{"team": "blue", "parameters": {"type": "object"}}"#),
 ];
-const DOCUMENT: &str = "---\nname: word\ndescription: Says what its file wrote.\n---\nThe word is plover.\n";
+pub(super) const DOCUMENT: &str = "---\nname: word\ndescription: Says what its file wrote.\n---\nThe word is plover.\n";
 
-fn form(fields: &[(&str, &str)], document: Option<&str>) -> Sent {
+pub(super) fn form(fields: &[(&str, &str)], document: Option<&str>) -> Sent {
     let boundary = "a-boundary";
     let mut body = String::new();
     let mut part = |head: &str, content: &str| {

@@ -13,6 +13,7 @@ mod installation;
 mod large;
 mod litellm;
 mod offered;
+mod other_apis;
 mod pins;
 #[path = "../support/port.rs"]
 mod port;

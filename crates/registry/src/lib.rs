@@ -66,7 +66,7 @@ pub use history::{
     HistorySettings, OpenedHistory, Status, StoredHistory, read_folder,
 };
 pub use json::{JsonBodyError, read_json, weigh_json};
-pub use litellm::{LiteLlm, LiteLlmFields};
+pub use litellm::{LiteLlm, LiteLlmFields, litellm_id};
 pub use methods::allowed_methods;
 pub use mode::Mode;
 pub use model::{ID_PREFIX, SkillEntry, Stamp, VERSION_PREFIX, VERSIONS_MAX, Version};

@@ -14,8 +14,8 @@ use knack_skill::tree::DOCUMENT_NAMES;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-pub use fields::LiteLlmFields;
-pub(crate) use fields::{LITELLM_PREFIX, shown_id};
+pub(crate) use fields::LITELLM_PREFIX;
+pub use fields::{LiteLlmFields, litellm_id};
 
 use crate::Files;
 use crate::answer::{Answer, Refusal, RefusalKind, RepeatRefusal, rfc3339};
@@ -320,7 +320,7 @@ fn shown(entry: &SkillEntry) -> Value {
     let fields = version.and_then(|version| version.litellm.as_ref());
     let text = |member: fn(&LiteLlmFields) -> &Option<String>| fields.and_then(|fields| member(fields).clone());
     json!({
-        "id": shown_id(&entry.id), "type": "skill", "source": "custom", "display_title": entry.title,
+        "id": litellm_id(&entry.id), "type": "skill", "source": "custom", "display_title": entry.title,
         "latest_version": entry.latest().map(|version| version.created.to_string()),
         "description": version.map(|version| &version.description),
         "instructions": text(|fields| &fields.instructions), "metadata": fields.and_then(|fields| fields.metadata.as_ref()),

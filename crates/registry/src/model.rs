@@ -8,7 +8,7 @@ use uuid::Uuid;
 use crate::catalogs::Catalog;
 use crate::draft::Draft;
 use crate::error::StoreError;
-use crate::litellm::{LiteLlmFields, shown_id};
+use crate::litellm::{LiteLlmFields, litellm_id};
 use crate::mode::Mode;
 use crate::owner::Owner;
 
@@ -283,7 +283,7 @@ impl SkillEntry {
             all.push(versioned(&self.id, "latest"));
         }
         if self.default == Some(version.number) {
-            all.extend([self.id.clone(), shown_id(&self.id)]);
+            all.extend([self.id.clone(), litellm_id(&self.id)]);
         }
         all
     }

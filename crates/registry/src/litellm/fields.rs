@@ -47,8 +47,8 @@ impl LiteLlmFields {
     }
 }
 
-/// The id under which LiteLLM's clients know a skill; the same of every version.
-pub(crate) fn shown_id(id: &str) -> String {
+/// The id under which LiteLLM's clients know a skill, by the one that it has here; the same of every version.
+pub fn litellm_id(id: &str) -> String {
     let bare = id.strip_prefix(UPLOADED).unwrap_or(id);
     let uuid = Uuid::try_parse(bare).map(|uuid| uuid.hyphenated().to_string());
     format!("{LITELLM_PREFIX}{}", uuid.as_deref().unwrap_or(bare))
@@ -62,7 +62,7 @@ pub(super) fn of_shown(id: &str) -> String {
     let bare = id.strip_prefix(LITELLM_PREFIX).unwrap_or_default();
     let found = Uuid::try_parse(bare).map(|uuid| format!("{UPLOADED}{}", uuid.simple()));
     // One spelling: the id that was shown.
-    found.ok().filter(|found| shown_id(found) == id).unwrap_or_default()
+    found.ok().filter(|found| litellm_id(found) == id).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
             "skill_knack_0199a7c4a3cd7d53a0f6f0c1f9a2b3c4",
             "litellm_skill_0199a7c4-a3cd-7d53-a0f6-f0c1f9a2b3c4",
         );
-        assert_eq!((shown_id(ours).as_str(), of_shown(theirs).as_str()), (theirs, ours));
+        assert_eq!((litellm_id(ours).as_str(), of_shown(theirs).as_str()), (theirs, ours));
         let upper = theirs.replace("a7c4", "A7C4");
         for id in [
             "litellm_skill_0199a7c4a3cd7d53a0f6f0c1f9a2b3c4",

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use knack_hub_api::SkillLine;
+use knack_registry::litellm_id;
 use knack_skill::ids::{of_object, versioned};
 use knack_skill::model::{SkillRef, Upload};
 
 use crate::catalog::ObjectIds;
 
 /// How requests may name each skill by its object: by its uid, and as a version of the skill that it was uploaded as, which
-/// is one of its own namespace. A skill that was not uploaded is its own version 1.
+/// is one of its own namespace. A skill that was not uploaded is its own version 1. LiteLLM's clients know each skill, and no version
+/// of it, by an id of their own.
 pub(super) fn ids_of<'a>(
     served: impl Iterator<Item = (&'a SkillRef, &'a SkillLine)> + Clone,
 ) -> BTreeMap<&'a SkillRef, ObjectIds> {
@@ -30,8 +32,10 @@ pub(super) fn ids_of<'a>(
             || versioned(&own, "1"),
             |upload| versioned(&upload.id, &upload.number.to_string()),
         );
+        let is_version_of_other = upload.as_ref().is_some_and(|upload| upload.id != own);
+        let of_litellm = (!is_version_of_other).then(|| litellm_id(&own));
         let object = ObjectIds {
-            ids: vec![own, numbered],
+            ids: [own, numbered].into_iter().chain(of_litellm).collect(),
             upload,
         };
         (id, object)
@@ -168,6 +172,10 @@ mod tests {
             ("word@9.0.0", None),
             ("skill_knack_a1:9", None),
             ("skill_knack_a3", None),
+            ("litellm_skill_a1", Some("team/word")),
+            ("litellm_skill_a1@1.0.0", Some("team/word-v1")),
+            ("litellm_skill_a2", None),
+            ("litellm_skill_b1", Some("team/plain")),
         ] {
             assert_eq!(named(&snapshot, reference).as_deref(), expected, "{reference}");
         }
@@ -198,7 +206,7 @@ mod tests {
 
     #[test]
     fn no_skill_takes_the_id_of_another_object() {
-        for id in ["skill_knack_a1", "skill_knack_a1:1"] {
+        for id in ["skill_knack_a1", "skill_knack_a1:1", "litellm_skill_a1"] {
             let snapshot = snapshot(&ROWS, Some(id));
             let found = named(&snapshot, id).unwrap();
             assert!(found.starts_with("team/word"), "{id}: {found}");
