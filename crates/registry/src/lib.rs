@@ -53,7 +53,7 @@ pub use agent_flow::AgentFlow;
 pub use answer::{RefusalKind, RepeatRefusal};
 pub use api_request::ApiRequest;
 pub use archive::BadArchive;
-pub use base_path::{is_base_path, is_namespace};
+pub use base_path::{is_base_path, namespace_place};
 pub use catalogs::{CATALOG_FILES, Catalog, Catalogs, Web, WebError};
 pub use check::{attached_skill, load_stored, vendor_problem};
 pub use difference::{Difference, ModelView};

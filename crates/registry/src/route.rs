@@ -3,7 +3,7 @@
 use http::{HeaderMap, Method};
 
 use crate::agent_flow::AgentFlow;
-use crate::base_path::{behind_namespace, is_base_path, is_namespace};
+use crate::base_path::{behind_namespace, longest_base, namespace_place};
 use crate::litellm::{ARCHIVE, LITELLM_PREFIX, LiteLlm, PROVIDER, PROXY, QUERY};
 use crate::methods::allowed_methods;
 use crate::model::ID_PREFIX;
@@ -92,20 +92,21 @@ const OTHER_APIS: [&str; 2] = ["models", ".well-known"];
 /// Where an API begins in a path: the last place where it may, since a namespace, a base path and an id may be the word, too.
 fn beginning(segments: &[&str]) -> Option<usize> {
     let before = |at: usize| at.checked_sub(1).and_then(|at| segments.get(at).copied());
+    let name = namespace_place(segments);
     let words = || {
         (0..segments.len())
             .rev()
-            .filter(move |at| segments.get(*at) == Some(&WORD) && !is_namespace(segments, *at))
+            .filter(move |at| segments.get(*at) == Some(&WORD) && name != Some(*at))
     };
     let placed = words().find(|at| {
-        let is_placed = matches!(before(*at), None | Some("v1" | "api"));
-        is_placed && !(*at > 0 && is_namespace(segments, *at - 1))
+        let is_behind_name = name.is_some_and(|name| name + 1 == *at);
+        !is_behind_name && matches!(before(*at), None | Some("v1" | "api"))
     });
     placed.or_else(|| {
-        let is_base = |at: &usize| segments.get(..*at).is_some_and(|base| is_base_path(base, &OTHER_APIS));
+        let base = longest_base(segments, &OTHER_APIS);
         let is_ours = |id: &&str| id.starts_with(ID_PREFIX) || id.starts_with(LITELLM_PREFIX);
         let names_ours = |at: &usize| segments.get(at + 1).is_some_and(is_ours);
-        let mut bases = words().filter(is_base);
+        let mut bases = words().filter(|at| *at <= base);
         let named = bases.clone().find(names_ours);
         named.or_else(|| bases.find(|at| at + 1 == segments.len()))
     })

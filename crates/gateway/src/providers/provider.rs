@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, Uri};
+use knack_registry::namespace_place;
 use knack_wire::Format;
 
 use super::forwarded_headers::{CREDENTIAL_HEADERS, credential_parameter};
@@ -98,12 +99,12 @@ fn is_of_google(name: &HeaderName) -> bool {
 
 /// Versions that only Google's API has, models on Vertex AI, there under `v1` too, and the websockets of both.
 fn is_path_of_google(path: &str) -> bool {
-    let mut before = "";
-    let mut segments = path
-        .split('/')
-        .map(|segment| (std::mem::replace(&mut before, segment), segment));
+    let is_version = |segment: &str| matches!(segment, "v1alpha" | "v1beta" | "v1beta1");
+    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     // A namespace may have such a name.
-    segments.any(|(before, segment)| before != "namespaces" && matches!(segment, "v1alpha" | "v1beta" | "v1beta1"))
+    let name = namespace_place(&segments);
+    let mut numbered = segments.iter().enumerate();
+    numbered.any(|(at, segment)| is_version(segment) && name != Some(at))
         || path.contains("/publishers/google/")
         || path.contains("/ws/google.")
 }
@@ -132,6 +133,8 @@ mod tests {
             ("/v1beta/models", "accept", Api::Gemini),
             ("/v1alpha/authTokens", "accept", Api::Gemini),
             ("/upload/v1beta/files", "accept", Api::Gemini),
+            ("/namespaces/v1beta/files", "authorization", Api::OpenAi),
+            ("/namespaces/namespaces/v1beta/models", "accept", Api::Gemini),
             ("/v1/models?pageSize=3&key=k", "accept", Api::Gemini),
             ("/v1/models?access_token=t", "accept", Api::Gemini),
             ("/v1/models?oauth_token=t&pageSize=3", "accept", Api::Gemini),

@@ -1,7 +1,7 @@
 //! Which requests are about files and containers that live here, and in which dialect. Pure.
 
 use http::{HeaderMap, Method, Uri};
-use knack_registry::{Dialect, allowed_methods, is_base_path, is_namespace};
+use knack_registry::{Dialect, allowed_methods, is_base_path, namespace_place};
 use knack_wire::own_files::{is_own_container, is_own_file};
 
 use crate::providers::provider::Api;
@@ -56,7 +56,8 @@ pub fn route(method: &Method, uri: &Uri, headers: &HeaderMap, kept_here: bool) -
         return None;
     }
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
-    let is_word = |at: &usize| segments.get(*at).copied().is_some_and(is_word) && !is_namespace(&segments, *at);
+    let name = namespace_place(&segments);
+    let is_word = |at: &usize| segments.get(*at).copied().is_some_and(is_word) && name != Some(*at);
     let begins = |at: &usize| {
         at.checked_sub(1)
             .is_none_or(|at| segments.get(at).copied() == Some("v1"))
