@@ -156,11 +156,6 @@ impl ConnectionMetrics {
         );
     }
 
-    /// Connections that were closed for this reason.
-    pub fn closed(&self, reason: Closed) -> u64 {
-        self.closed.get_or_create(&ClosedLabels { reason }).get()
-    }
-
     fn count(&self, reason: Closed) {
         self.closed.get_or_create(&ClosedLabels { reason }).inc();
     }

@@ -32,6 +32,13 @@ struct Server {
     serving: tokio::task::JoinHandle<()>,
 }
 
+impl Server {
+    /// Connections that were closed for this reason.
+    fn closed(&self, reason: Closed) -> u64 {
+        self.metrics.closed.get_or_create(&ClosedLabels { reason }).get()
+    }
+}
+
 struct CountDrop(Arc<AtomicUsize>);
 
 impl Drop for CountDrop {
@@ -156,11 +163,11 @@ async fn connections_that_send_nothing_half_a_head_or_no_second_request_are_clos
         (whole, 1, Closed::Idle),
         (&format!("{whole}{whole}"), 2, Closed::Idle),
     ] {
-        let before = server.metrics.closed(reason);
+        let before = server.closed(reason);
         let mut stream = server.connect(sent).await;
         let text = read(&mut stream).await;
         assert_eq!(text.matches("200 OK").count(), answers, "{sent:?}: {text}");
-        until(sent, || server.metrics.closed(reason) == before + 1).await;
+        until(sent, || server.closed(reason) == before + 1).await;
     }
 }
 
@@ -177,7 +184,7 @@ async fn half_a_second_head_is_given_less_time_than_an_idle_connection() {
     assert!(count > 0);
     stream.write_all(b"GET /").await.unwrap();
     read(&mut stream).await;
-    assert_eq!(server.metrics.closed(Closed::Head), 1);
+    assert_eq!(server.closed(Closed::Head), 1);
 }
 
 /// A slow answer comes to its end, in both versions of HTTP.
@@ -209,7 +216,7 @@ async fn a_reader_that_stops_is_closed_and_its_answer_is_dropped() {
     let server = start(BOUNDS).await;
     let stream = server.connect("GET /endless HTTP/1.1\r\nhost: x\r\n\r\n").await;
     until("the answer is dropped", || server.dropped.load(Ordering::SeqCst) == 1).await;
-    assert_eq!(server.metrics.closed(Closed::Stalled), 1);
+    assert_eq!(server.closed(Closed::Stalled), 1);
     drop(stream);
 }
 
@@ -226,7 +233,7 @@ async fn one_stream_of_a_connection_that_stops_loses_its_answer_and_the_others_g
     until("the answer is dropped", || server.dropped.load(Ordering::SeqCst) == 1).await;
     let text = client.get(server.url("/")).send().await.unwrap().text().await.unwrap();
     assert_eq!(text, "ok");
-    assert_eq!(server.metrics.closed(Closed::Stalled), 0, "the connection stays");
+    assert_eq!(server.closed(Closed::Stalled), 0, "the connection stays");
     let rest = async { while let Ok(Some(_)) = stopped.chunk().await {} };
     tokio::time::timeout(PATIENCE, rest)
         .await
@@ -315,7 +322,7 @@ async fn an_http_2_reader_that_gives_no_room_loses_answer_and_connection() {
     for (path, dropped) in [("/endless", 1), ("/", 0)] {
         let server = start(BOUNDS).await;
         let mut reader = Reader::ask(&server, path).await;
-        until(path, || server.metrics.closed(Closed::Stalled) == 1).await;
+        until(path, || server.closed(Closed::Stalled) == 1).await;
         read(&mut reader.stream).await;
         assert_eq!(server.dropped.load(Ordering::SeqCst), dropped, "{path}");
     }
@@ -334,7 +341,7 @@ async fn is_read_slowly(stalled: Duration) -> Result<(), String> {
     }
     reader.give(1 << 10).await;
     reader.read(2 * PIECE).await?;
-    assert_eq!(server.metrics.closed(Closed::Stalled), 0);
+    assert_eq!(server.closed(Closed::Stalled), 0);
     Ok(())
 }
 
@@ -409,7 +416,7 @@ async fn a_peer_without_a_place_gets_the_reason_and_another_has_one() {
     let mut refused = server.connect("").await;
     let text = read(&mut refused).await;
     assert!(text.starts_with("HTTP/1.1 503") && text.ends_with('}'), "{text}");
-    assert_eq!(server.metrics.closed(Closed::Full), 1);
+    assert_eq!(server.closed(Closed::Full), 1);
     let other = tokio::net::TcpSocket::new_v4().unwrap();
     other.bind("127.0.0.9:0".parse().unwrap()).unwrap();
     let mut other = other.connect(server.address).await.unwrap();
