@@ -23,6 +23,7 @@ from client import Client
 from demo import BOLD, DIM, GREEN, INTERNAL, PLAIN, RED, show, title
 from forward import Forward
 from images import colours, decode_gif
+from steps import diagnosis
 
 NAMESPACE, SANDBOXES, SKILLS = "knack-system", "knack-sandboxes", "default"
 # How long a step may take. On an idle machine each takes seconds; a loaded one gets there too.
@@ -196,15 +197,6 @@ def exists(*arguments):
     return done.returncode == 0 and bool(done.stdout.strip())
 
 
-def diagnosis():
-    """What one wants to see when it failed."""
-    for arguments in (["get", "skills,skillruntimes,jobs,pods", "-A", "-o", "wide"], ["get", "events", "-A", "--sort-by=.lastTimestamp"],
-                      *(["logs", "-n", NAMESPACE, "deployment/knack-" + part, "--tail=40"] for part in ("controller", "hub", "gateway")),
-                      ["logs", "-n", SKILLS, "deployment/scripted-model", "--tail=20"]):
-        done = subprocess.run(["kubectl", *arguments], capture_output=True, text=True, timeout=60)
-        show("%s$ kubectl %s%s\n%s" % (BOLD, " ".join(arguments), PLAIN, (done.stdout + done.stderr)[-8000:]))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", help="folder for the GIFs; default: a new one in the temporary folder")
@@ -223,7 +215,8 @@ def main():
         demo.records()
     except Exception as error:  # Whatever went wrong, the cluster's state is shown before the exit code says so.
         show("\n%sDEMO FAILED%s: %s: %s" % (RED, PLAIN, type(error).__name__, error))
-        diagnosis()
+        diagnosis(*(["-n", NAMESPACE, "deployment/knack-" + part, "--tail=40"] for part in ("controller", "hub", "gateway")),
+                  ["-n", SKILLS, "deployment/scripted-model", "--tail=20"])
         sys.exit(1)
     title("Timings")
     for what, seconds in demo.timings:
