@@ -88,7 +88,7 @@ pub(crate) fn no_room(over: OverBudget) -> HubRefusal {
         );
         return HubRefusal::new(RefusalCode::TooLarge, text);
     }
-    let text = "the hub's memory budget is used up; try again in a second";
+    let text = "the memory of this process for requests is in use at this moment; try again in a second";
     HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
 }
 

@@ -240,7 +240,7 @@ impl Cluster {
         self.note(&created);
         // They are the skill's as soon as it names them; the sweep gives them to it if this does not.
         if let Err(error) = contents.give_to(uploaded.all_config_maps(), &created).await {
-            tracing::warn!(%error, "the ConfigMaps of an uploaded skill have no owner yet; the sweep sets it later");
+            tracing::warn!(%error, "the ConfigMaps of an uploaded skill have no owner yet; the registry sets it at its next cleanup");
         }
         Ok(entry)
     }
@@ -436,7 +436,7 @@ impl Cluster {
                 .await
         };
         if let Err(error) = tidied.await {
-            tracing::warn!(%error, "the objects of an earlier version could not be removed; a sweep removes them later");
+            tracing::warn!(%error, "the objects of an earlier version could not be removed; the registry removes them at its next cleanup");
         }
     }
 

@@ -87,10 +87,10 @@ impl Default for Metrics {
         let help = "Time from the head of a request to its answer";
         registry.register("request_duration_seconds", help, duration.clone());
         let swept = Counter::default();
-        let help = "ConfigMaps of ended changes that were removed";
+        let help = "ConfigMaps removed that changes of skills had left behind, as when the registry ended meanwhile";
         registry.register("leftovers_removed", help, swept.clone());
         let sweep_failures = Counter::default();
-        let help = "Failed searches for leftovers";
+        let help = "Cleanups of what changes of skills had left behind that failed";
         registry.register("sweep_failures", help, sweep_failures.clone());
         let reported = Family::default();
         let help = "Execution records that gateways reported, by outcome";

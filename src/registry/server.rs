@@ -103,7 +103,7 @@ impl Registry {
             watches.spawn("watch of Skills", follow(client.clone(), Arc::clone(&state), scope));
         }
         watches.spawn(
-            "removal of what ended changes left",
+            "removal of what changes of skills left behind",
             sweeping(Arc::clone(&state), scopes),
         );
         Ok(Self { state, watches })
@@ -136,11 +136,14 @@ async fn sweeping(state: Arc<RegistryState>, scopes: Vec<Option<String>>) {
         let swept = Box::pin(sweep(&state.shared.cluster, &scopes, Stamp::of_now().now)).await;
         state.metrics.swept.inc_by(swept.removed);
         if swept.removed > 0 {
-            tracing::info!(removed = swept.removed, "ConfigMaps of ended changes were removed");
+            tracing::info!(
+                removed = swept.removed,
+                "ConfigMaps that changes of skills had left behind were removed"
+            );
         }
         if let Err(error) = swept.outcome {
             state.metrics.sweep_failures.inc();
-            tracing::warn!(%error, "not everything that ended changes left could be removed; this is the first failure; trying again later");
+            tracing::warn!(%error, "not everything that changes of skills left behind could be removed; this is the first failure; trying again at the next cleanup");
         }
         tokio::time::sleep(sweep::EVERY).await;
     }

@@ -179,7 +179,7 @@ fn too_large(namespace: &str, bytes: usize) -> Verdict {
         VerdictState::Stalled,
         ConditionReason::TooLarge,
         format!(
-            "what the SkillRuntimes of namespace {namespace} allow (images, env, nodes, tolerations) takes {bytes} bytes of the admission register, more than {}: shorten spec.sandbox.allowedImages, spec.sandbox.images or spec.env, or use another namespace",
+            "what the SkillRuntimes of namespace {namespace} allow (images, env, nodes, tolerations) takes {bytes} bytes in the annotations of ResourceQuota {QUOTA_NAME}, more than {}: shorten spec.sandbox.allowedImages, spec.sandbox.images or spec.env, or use another namespace",
             register::REGISTER_MAX_BYTES
         ),
     )

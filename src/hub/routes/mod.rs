@@ -174,7 +174,7 @@ fn acting_for(headers: &HeaderMap, caller: ServiceAccountCaller) -> Result<Servi
 
 /// Why nothing is known of a runtime at this moment, and nobody else can be asked.
 fn nobody(runtime: &RuntimeName) -> HubRefusal {
-    let text = format!("no replica of the hub owns SkillRuntime {runtime} now");
+    let text = format!("no replica of the hub holds the Lease of SkillRuntime {runtime} at this moment; try again");
     HubRefusal::new(RefusalCode::Unavailable, text).retry_after(1)
 }
 

@@ -70,7 +70,7 @@ async fn bound(attached: &mut Attachment) -> Result<bool, ExecutionError> {
                 return Err(failure(
                     ClusterFailureKind::ContainerFailed,
                     "ClaimedByAnother",
-                    "the runner was bound with a key that is not this hub's",
+                    "another key than this hub's was sent to the runner first, as by another hub; its pod is not used",
                     false,
                 ));
             }

@@ -258,7 +258,7 @@ impl Launcher {
             facts.has_ended().then(|| PodFailure {
                 kind: ClusterFailureKind::ContainerFailed,
                 reason: "Completed".to_owned(),
-                message: "the container ended before it was bound".to_owned(),
+                message: "the container ended before the hub had attached to it".to_owned(),
                 grace: Duration::ZERO,
             })
         });

@@ -90,6 +90,14 @@ impl TextSource {
             Self::Fixed(text) => Ok(text.clone()),
         }
     }
+
+    /// What it holds, and its file, for an error.
+    fn shown(&self, what: &str) -> String {
+        match self {
+            Self::File(file) => format!("{what} in {}", file.path.display()),
+            Self::Fixed(_) => what.to_owned(),
+        }
+    }
 }
 
 impl HubClient {
@@ -199,12 +207,11 @@ impl HubClient {
         {
             return Ok(current.1.clone());
         }
+        let shown = || self.inner.authorities.shown("the authorities");
         let roots = reqwest::Certificate::from_pem_bundle(pem.as_bytes())
-            .map_err(|error| HubError::Configuration(format!("the authorities: {error}")))?;
+            .map_err(|error| HubError::Configuration(format!("{}: {error}", shown())))?;
         if roots.is_empty() {
-            return Err(HubError::Configuration(
-                "the authorities contain no certificate".to_owned(),
-            ));
+            return Err(HubError::Configuration(format!("{} contain no certificate", shown())));
         }
         let client = reqwest::Client::builder()
             // Exactly these: a public authority has no say about a name inside a cluster.
@@ -342,7 +349,8 @@ impl Target<'_> {
         let http = client.http().await?;
         let token = client.inner.token.text().await?;
         let mut bearer = HeaderValue::from_str(&format!("Bearer {}", token.trim())).map_err(|_| {
-            HubError::Configuration("the token contains characters that are not allowed in a header".to_owned())
+            let shown = client.inner.token.shown("the token");
+            HubError::Configuration(format!("{shown} contains characters that are not allowed in a header"))
         })?;
         bearer.set_sensitive(true);
         let base = match self.replica {

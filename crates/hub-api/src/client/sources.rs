@@ -41,7 +41,7 @@ impl std::fmt::Debug for Token {
 /// A file's text, read again when it is older than [`FILE_MAX_AGE`].
 #[derive(Debug)]
 pub(super) struct CachedFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     cached: Mutex<Option<(Instant, String)>>,
 }
 

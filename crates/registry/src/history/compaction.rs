@@ -36,7 +36,7 @@ pub(super) fn make_room(inner: &Inner, segments: &mut Segments, wanted: usize) -
     if is_freed {
         tracing::warn!(
             bytes,
-            "the volume of the history is full before its bound is reached: the oldest executions are removed; enlarge the volume, or lower the bound"
+            "the volume is full before the history has its largest size: the oldest executions are removed; enlarge the volume, or on a cluster lower registry.history.sizeMib"
         );
     }
     is_freed

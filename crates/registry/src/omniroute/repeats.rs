@@ -290,7 +290,7 @@ impl KeptRun {
         if history.keep(first.clone()).await {
             return Ok(kept);
         }
-        let text = "The disk did not take the record of this run, without which a repeat would run it again; nothing was run; see to \
+        let text = "The record of this run could not be written to disk. Without it a repeat would run again, so nothing was run. Check \
                     the volume that keeps the history of executions, and try again.";
         Err(Refusal::new(RefusalKind::Unavailable, IDEMPOTENCY_KEY, text))
     }

@@ -179,8 +179,8 @@ pub(super) fn fault_of(refusal: &FilesRefusal) -> Fault {
         ),
         FilesRefusal::Busy => Fault::new(
             503,
-            "There are too many requests about files, or too many bytes of files, or their volume does not answer, at this moment; try \
-             again in a second.",
+            "Too many requests about files, or too many bytes of them, are in progress, or their volume does not answer; try again in a \
+             second.",
         ),
         FilesRefusal::TooOften(message) => Fault::new(429, message.clone()),
     }
