@@ -151,11 +151,15 @@ pub(super) fn error(text: String) -> Decision {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use serde_json::json;
 
     use super::*;
-    use crate::fixture::mk_tool;
-    use crate::model::Parameter;
+    use crate::call::tests::{argv, planned, ran};
+    use crate::call::{CallContext, resolve};
+    use crate::fixture::{mk_catalog, mk_skill, mk_tool};
+    use crate::model::{ActivationMode, Parameter};
     use crate::tools::schema_of;
 
     /// A check of the members of an object that `properties` says are strings.
@@ -248,5 +252,36 @@ mod tests {
         );
         let refused = read(json!({"a": null, "b": null})).unwrap_err();
         assert!(refused.contains("/a: null is not of type"), "{refused}");
+    }
+
+    /// The model has the names that providers take; the check and the command have the author's.
+    #[test]
+    fn a_call_by_the_names_that_were_sent_is_checked_by_what_the_author_wrote() {
+        let written = json!({
+            "type": "object", "properties": {"größe": {"type": "integer"}}, "anyOf": [{"required": ["größe"]}],
+        });
+        let mut skill = mk_skill("scale", ActivationMode::Always);
+        skill.tools = vec![Tool {
+            input_schema: written.clone(),
+            ..mk_tool("scale")
+        }];
+        let catalog = mk_catalog([skill]);
+        let plan = planned(&catalog, &[], &[], &[]);
+        let sent = json!({"type": "object", "properties": {"gr__e": {"type": "integer", "description": "größe"}}});
+        assert_eq!(plan.tool("scale").unwrap().schema, sent);
+        let checked = RefCell::new(Vec::new());
+        let validate = |schema: &Value, value: &Value| {
+            checked.borrow_mut().push((schema.clone(), value.clone()));
+            Ok(())
+        };
+        let context = CallContext {
+            plan: &plan,
+            catalog: &catalog,
+            loaded: &[],
+            validate: &validate,
+        };
+        let run = ran(resolve(&context, "scale", r#"{"gr__e": 3}"#).unwrap());
+        assert_eq!(checked.take(), [(written, json!({"größe": 3}))]);
+        assert_eq!(argv(&run), ["python3", "scale.py", "--größe", "3"]);
     }
 }
