@@ -83,10 +83,8 @@ impl Link {
             match line {
                 KeptLine::Hello(hello) => self.begin(hello.secret),
                 KeptLine::Kept(value) => match (value.cancels().copied(), &mut listing) {
-                    // A cancellation that was kept before is of a request that has ended; its client may use the id
-                    // again.
-                    (Some(_), Some(_)) => {}
-                    (Some(request), None) => {
+                    // The hub keeps none: it is of this moment, whether the list is whole or not.
+                    (Some(request), _) => {
                         replicas.cancellations.cancel(&request.0);
                     }
                     (None, Some(index)) => index.add(value),
