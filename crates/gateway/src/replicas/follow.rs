@@ -91,8 +91,8 @@ impl Link {
                     (None, None) => replicas.update(|index| index.add(value)),
                 },
                 KeptLine::Synced => {
-                    if let Some(last_secret) = listing.take() {
-                        replicas.update(|index| *index = last_secret);
+                    if let Some(listed) = listing.take() {
+                        replicas.update(|index| *index = listed);
                         self.synced();
                     }
                 }
