@@ -7,7 +7,6 @@ Runs inside a shell whose kubectl and helm reach the cluster; nothing of Knack m
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -17,8 +16,9 @@ import time
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [os.path.join(ROOT, "tests", "demo"), os.path.join(ROOT, "tests", "examples")]
+sys.path[:0] = [os.path.join(ROOT, "tests", part) for part in ("demo", "examples", "chart")]
 
+from bed import get, wait_until
 from client import Client
 from demo import BOLD, DIM, GREEN, INTERNAL, PLAIN, RED, show, title
 from forward import Forward
@@ -28,6 +28,8 @@ from steps import diagnosis
 NAMESPACE, SANDBOXES, SKILLS = "knack-system", "knack-sandboxes", "default"
 # How long a step may take. On an idle machine each takes seconds; a loaded one gets there too.
 READY_SECONDS = 600
+# How long a condition may take on an idle machine; `wait_until` has patience with loaded ones.
+SECONDS = 120
 
 
 class Demo:
@@ -84,7 +86,7 @@ class Demo:
         """A gateway that started before its runtime existed asks again every two seconds."""
         pod = get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=gateway")["items"][0]["metadata"]["name"]
         path = "/api/v1/namespaces/%s/pods/%s:9090/proxy/readyz" % (NAMESPACE, pod)
-        wait_until("the gateway has a catalog of three skills", lambda: "skills=3" in run("kubectl", "get", "--raw", path))
+        wait_until("the gateway has a catalog of three skills", SECONDS, lambda: "skills=3" in run("kubectl", "get", "--raw", path))
 
     def model(self):
         """A provider inside the cluster: it checks what it is sent, and answers 400 if a text is missing."""
@@ -95,7 +97,7 @@ class Demo:
 
     def wait_for_model(self, client):
         """A Service that is seconds old has a name and a route on the node a little after its pods are ready; until then the gateway's answer is a 502."""
-        wait_until("the gateway reaches the model's Service", lambda: client.get("/v1/models")[0] == 200)
+        wait_until("the gateway reaches the model's Service", SECONDS, lambda: client.get("/v1/models")[0] == 200)
 
     def chat(self, port):
         title("An unchanged client asks the gateway")
@@ -157,19 +159,7 @@ class Demo:
         def made():
             jobs = get("jobs", "-n", SANDBOXES, "-l", "knack.dev/skill=bouncing-ball,knack.dev/skill-namespace=" + SKILLS)["items"]
             return len(jobs) >= 2 and jobs
-        return wait_until("two Jobs have their record", made)
-
-
-def wait_until(what, condition):
-    """The first true answer of a condition."""
-    end = time.monotonic() + READY_SECONDS
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError("not after %d s: %s" % (READY_SECONDS, what))
-        time.sleep(0.2)
+        return wait_until("two Jobs have their record", SECONDS, made)
 
 
 def run(*arguments, stdin=None):
@@ -186,10 +176,6 @@ def command(*arguments, quiet=False):
     if not quiet:
         show("".join("  %s\n" % line for line in said.rstrip().split("\n")).rstrip())
     return said
-
-
-def get(*arguments):
-    return json.loads(run("kubectl", "get", *arguments, "-o", "json"))
 
 
 def exists(*arguments):
