@@ -1,12 +1,13 @@
 //! The packages of a skill: which declaration counts, and what it says.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::finding::Finding;
 use crate::imports::Import;
 use crate::lock::{LOCK_FILE, Lock};
 use crate::marker::Marker;
 use crate::node::{NODE_SPEC_FIELD, NodeDeclaration, NodeRequirements};
+use crate::provider::GivenPackages;
 use crate::pylock::PYTHON_LOCK_FILE;
 use crate::requirement::Requirement;
 use crate::rules::Versions;
@@ -223,8 +224,8 @@ impl Declaration {
         names
     }
 
-    /// Normalized names of the Python packages that scripts have: those that are required, and those of the lock.
-    pub(crate) fn given(&self) -> BTreeSet<&str> {
+    /// The Python packages that scripts have: those that are required, and those of the lock.
+    pub(crate) fn given(&self) -> GivenPackages<'_> {
         let required = self.python.iter().map(|requirement| requirement.name.as_str());
         let locked = self.lock.iter().flat_map(Lock::packages);
         required.chain(locked.map(|(name, _)| name.as_str())).collect()

@@ -8,7 +8,7 @@
 //!
 //! Only that declaration counts: a skill that declares packages gets exactly those.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use knack_skill::model::{AskedPackages, SkillFile};
 use serde_json::Value;
@@ -19,6 +19,7 @@ use crate::frontmatter::FrontmatterPackages;
 use crate::imports::{self, Import, MAX_SCRIPTS};
 use crate::lock::LOCK_FILE;
 use crate::node::{self, NodePackages};
+use crate::provider::GivenPackages;
 use crate::requirement::Requirement;
 use crate::requirements_txt::{self, MAX_FINDINGS, help_of};
 use crate::version_clause::RequiredPython;
@@ -261,7 +262,7 @@ fn infer(declared: &mut Declaration) {
         .values()
         .flatten()
         .filter(|import| !import.is_standard());
-    let given: BTreeSet<&str> = lock.packages().iter().map(|(name, _)| name.as_str()).collect();
+    let given: GivenPackages<'_> = lock.packages().iter().map(|(name, _)| name.as_str()).collect();
     let mut needs = foreign.flat_map(Import::needs);
     if needs.any(|need| need.provider(&given).is_some()) {
         declared.source = Source::Inferred;

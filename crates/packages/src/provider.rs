@@ -43,19 +43,35 @@ impl ModuleNeed {
         self.packages.first().map(String::as_str)
     }
 
-    /// The one of these packages, by normalized name, that provides it.
-    pub fn provider<'g>(&self, given: &BTreeSet<&'g str>) -> Option<&'g str> {
-        let named = self.packages.iter().find_map(|package| given.get(package.as_str()));
+    /// The one of these packages that provides it.
+    pub fn provider<'g>(&self, given: &GivenPackages<'g>) -> Option<&'g str> {
+        let mut packages = self.packages.iter();
+        let named = packages.find_map(|package| given.names.get(package.as_str()).copied());
         // `azure.storage.filedatalake` is in azure-storage-file-datalake.
-        let joined = || {
-            let wanted: BTreeSet<String> = self.packages.iter().map(|package| joined(package)).collect();
-            given.iter().find(|package| wanted.contains(&joined(package)))
-        };
+        let mut packages = self.packages.iter();
+        let joined = || packages.find_map(|package| given.joined.get(&joined(package)).copied());
         let of_namespace = || {
-            let is_bare = self.packages.is_empty();
-            given.iter().find(|package| is_bare && is_below(&self.module, package))
+            let mut names = given.names.iter().filter(|_| self.packages.is_empty());
+            names.find(|package| is_below(&self.module, package)).copied()
         };
-        named.or_else(joined).or_else(of_namespace).copied()
+        named.or_else(joined).or_else(of_namespace)
+    }
+}
+
+/// The packages that scripts have.
+#[derive(Debug, Clone, Default)]
+pub struct GivenPackages<'g> {
+    names: BTreeSet<&'g str>,
+    /// By their names without separators.
+    joined: BTreeMap<String, &'g str>,
+}
+
+impl<'g> FromIterator<&'g str> for GivenPackages<'g> {
+    /// Takes normalized names.
+    fn from_iter<I: IntoIterator<Item = &'g str>>(names: I) -> Self {
+        let names: BTreeSet<&str> = names.into_iter().collect();
+        let joined = names.iter().map(|name| (joined(name), *name)).collect();
+        Self { names, joined }
     }
 }
 
@@ -137,7 +153,7 @@ mod tests {
 
     fn provided(module: &str, names: &[&str], given: &[&str]) -> Vec<(String, Option<String>)> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-        let given: BTreeSet<&str> = given.iter().copied().collect();
+        let given: GivenPackages<'_> = given.iter().copied().collect();
         let needs = needs(module, &names);
         let found = needs
             .into_iter()
