@@ -15,6 +15,13 @@ use crate::api_call::{CallError, call};
 /// How often the object of a version is written against writes of its status, of which a change brings one or two.
 const WRITES_TRIED: u32 = 5;
 
+/// What is written to the object of a version.
+#[derive(Clone, Copy)]
+enum VersionWrite<'a> {
+    Spec(&'a SkillSpec),
+    Delete,
+}
+
 /// The Skills of a namespace.
 #[derive(Clone)]
 pub(super) struct Skills {
@@ -126,7 +133,7 @@ impl Skills {
             let number = version_of(&object.metadata).map(|(_, number)| number);
             let is_wanted = number.is_some_and(|number| objects.versions.contains_key(&number) && known.insert(number));
             if !is_wanted && is_owned(object, main) && is_over(object, number) {
-                failed.note(self.write_version(object, async |object| self.delete(object).await).await);
+                failed.note(self.write_version(object, VersionWrite::Delete).await);
             }
         }
         failed.done()
@@ -137,7 +144,7 @@ impl Skills {
             if there.spec == *spec {
                 return Ok(());
             }
-            return self.respec(there, spec).await;
+            return self.write_version(there, VersionWrite::Spec(spec)).await;
         }
         let mut last = None;
         for attempt in 0..NAMES_TRIED {
@@ -146,7 +153,9 @@ impl Skills {
             match call(|| self.what("create", &name), self.api.create(&post(), &object)).await {
                 Err(error) if is_conflict(&error) => match self.get(&name).await {
                     // Another writer has just made it.
-                    Ok(there) if is_version(&there, main, number) => return self.respec(&there, spec).await,
+                    Ok(there) if is_version(&there, main, number) => {
+                        return self.write_version(&there, VersionWrite::Spec(spec)).await;
+                    }
                     _ => last = Some(error),
                 },
                 done => return done.map(|_| ()),
@@ -155,27 +164,21 @@ impl Skills {
         last.map_or(Ok(()), Err)
     }
 
-    async fn respec(&self, there: &Skill, spec: &SkillSpec) -> Result<(), CallError> {
-        let replace = async |object: &Skill| {
-            let mut object = object.clone();
-            object.spec = spec.clone();
-            self.replace(object).await.map(|_| ())
-        };
-        self.write_version(there, replace).await
-    }
-
     /// Writes the object of a version, again if only its status has changed meanwhile: the controller writes that of each version
     /// whose ids another object has too, which is so in the middle of a change. If anything else has changed or the object is gone,
     /// another writer brings it to the same.
-    async fn write_version(
-        &self,
-        read: &Skill,
-        write: impl AsyncFn(&Skill) -> Result<(), CallError>,
-    ) -> Result<(), CallError> {
+    async fn write_version(&self, read: &Skill, write: VersionWrite<'_>) -> Result<(), CallError> {
         let mut object = read.clone();
         let mut tried = 1;
         loop {
-            let error = match write(&object).await {
+            let done = match write {
+                VersionWrite::Spec(spec) => {
+                    object.spec = spec.clone();
+                    self.replace(object).await.map(|_| ())
+                }
+                VersionWrite::Delete => self.delete(&object).await,
+            };
+            let error = match done {
                 Err(error) if is_missing(&error) => return Ok(()),
                 Err(error) if is_conflict(&error) => error,
                 done => return done,

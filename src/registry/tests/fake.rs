@@ -178,7 +178,9 @@ impl Held {
     }
 
     fn write_status(&mut self, key: &Key) {
-        let Some(left) = self.status_writes.checked_sub(1) else { return };
+        let Some(left) = self.status_writes.checked_sub(1) else {
+            return;
+        };
         if let Some(there) = self.objects.get_mut(key) {
             self.status_writes = left;
             self.version += 1;
