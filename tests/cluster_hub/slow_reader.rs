@@ -135,7 +135,7 @@ async fn closed(mut silent: TlsStream<TcpStream>, probes: u16) {
     let ended = tokio::time::timeout(SOON, silent.read_to_end(&mut read)).await;
     drop(ended.expect("its connection has ended"));
     let read = String::from_utf8_lossy(&read);
-    assert!(read.starts_with("HTTP/1.1 200 "), "{:.200}", read);
+    assert!(read.starts_with("HTTP/1.1 200 "), "{read:.200}");
     assert!(
         !read.contains(&format!("\"version\":\"1.0.{EDITS}\"")),
         "the last edit was read"
