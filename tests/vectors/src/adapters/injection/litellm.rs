@@ -262,7 +262,7 @@ mod tests {
         let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
         let case = json!({
             "call_type": "anthropic_messages",
-            "request": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}],
+            "request": {"model": "m", "max_tokens": 1000, "messages": [{"role": "user", "content": "x"}],
                 "container": {"skills": [{"type": "custom", "skill_id": "litellm:litellm_skill_1"}]}},
             "stored_skills": {"litellm_skill_1": {"skill_id": "litellm_skill_1", "instructions": "i", "metadata": {"parameters": parameters}}},
         });
