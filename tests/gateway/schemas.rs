@@ -50,7 +50,7 @@ turns:
       - expect: {tool: sizes__says}
         reply:
           calls:
-            - {tool: sizes__says, arguments: {gr__e: 5, a_b_2: x, a_b: y, tags: [1], grid: [[2]], pair: [z, []], E-Mail_an: ada}}
+            - {tool: sizes__says, arguments: {gr__e: 5, a_b_2: x, a_b: w, tags: [1], grid: [[2]], pair: [z, []], E-Mail_an: ada}}
             - {tool: sizes__measure, arguments: {gr__e: 7, werte: [1, 2]}}
             - {tool: sizes__says, arguments: {größe: 9, tags: []}}
             - {tool: sizes__says, arguments: {gr__e: 9}}
@@ -76,7 +76,7 @@ async fn a_tool_with_a_schema_that_providers_refuse_works_with_every_format() {
     for row in ROWS {
         let said = Talk::plain(row, "go").hear(&knack).await.text;
         for expected in [
-            r#"["5", "--a b", "x", "--a_b", "y", "--tags", "[1]", "--grid", "[[2]]", "--pair", "[\"z\",[]]", "--E-Mail an", "ada"]"#,
+            r#"["5", "--a b", "x", "--a_b", "w", "--tags", "[1]", "--grid", "[[2]]", "--pair", "[\"z\",[]]", "--E-Mail an", "ada"]"#,
             r#"{"größe": 7, "werte": [1, 2]}"#,
             r#"["9", "--tags", "[]"]"#,
             // What the provider is not told, the author's schema demands all the same.
