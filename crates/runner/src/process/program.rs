@@ -54,3 +54,46 @@ fn head(path: &Path) -> Option<Vec<u8>> {
     file.take(PROGRAM_HEAD_BYTES as u64).read_to_end(&mut head).ok()?;
     Some(head)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_failed_exec_says_more_than_its_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t");
+        let explained = |text: &str, mode: u32, errno: i32| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            explained(&path, OsStr::new("scripts/t"), errno)
+        };
+        for (text, mode, errno, expected) in [
+            ("#!/bin/sh\n", 0o644, libc::EACCES, Some("it is not executable")),
+            ("true\n", 0o755, libc::ENOEXEC, Some("it has no line #!")),
+            (
+                "#!/opt/no -e\n",
+                0o755,
+                libc::ENOENT,
+                Some("its first line names /opt/no, which"),
+            ),
+            // The interpreter may not be executed, or an ELF file has no loader: the error is all that is known.
+            ("#!/bin/sh\n", 0o755, libc::EACCES, None),
+            ("\x7fELF", 0o755, libc::ENOENT, None),
+            ("true\n", 0o755, libc::E2BIG, None),
+        ] {
+            let said = explained(text, mode, errno);
+            let begins = expected.map(|expected| format!("cannot execute scripts/t: {expected}"));
+            match (&said, begins) {
+                (None, None) => {}
+                (Some(said), Some(begins)) => assert!(said.starts_with(&begins), "{said}"),
+                (said, begins) => panic!("{text:?} {errno}: {said:?}, {begins:?}"),
+            }
+        }
+        std::fs::write(&path, "#!/usr/bin/env sh\r\n").unwrap();
+        let said = never_works(&path, OsStr::new("t")).unwrap();
+        assert!(said.contains("so that \"sh\\r\" is looked for"), "{said}");
+        std::fs::write(&path, "#!/usr/bin/env sh\n").unwrap();
+        assert_eq!(never_works(&path, OsStr::new("t")), None);
+    }
+}
