@@ -197,8 +197,13 @@ class Table:
         pod["metadata"]["labels"]["knack.dev/role"] = "sandbox"
         for namespace in (self.plain, self.asking):
             assert_equal(self.taken(pod, namespace)["spec"].get("initContainers"), None, "a sandbox in " + namespace)
-        for namespace in ("kube-system", "kube-public", self.own):
-            assert_equal(self.taken(labelled(pod, "enabled"), namespace)["spec"].get("initContainers"), None, "a pod of " + namespace)
+        # Not the sandbox, which is injected nowhere: what is left alone here is injected elsewhere.
+        pod = labelled(next(rows())[1], "enabled")
+        for namespace in (self.plain, self.asking):
+            assert_equal(self.taken(pod, namespace)["spec"]["initContainers"][0]["name"], "knack-gateway", "the same pod in " + namespace)
+        for namespace in ("kube-system", "kube-public", "kube-node-lease", self.own):
+            made = self.taken(pod, namespace)
+            assert_equal((made["spec"].get("initContainers"), ANNOTATION in made["metadata"].get("annotations", {})), (None, False), "a pod of " + namespace)
 
     def restricted(self):
         """A pod that fits the restricted standard fits it with the sidecar."""

@@ -91,7 +91,7 @@ class WebhookTable(Table):
     def prepare(self):
         self.server.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.own}}, "/api/v1/namespaces/" + self.own)
         # No controllers run beside this API server, so nobody else makes them.
-        for name in ("kube-system", "kube-public"):
+        for name in ("kube-system", "kube-public", "kube-node-lease"):
             self.server.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}, "/api/v1/namespaces/%s/serviceaccounts/default" % name)
         self.start()
         super().prepare()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import allowed
 import authority
@@ -11,6 +12,7 @@ from bed import apply, get, wait_until
 from harness import assert_equal, helm, kubectl
 from installed import ADDRESS, BUILDS, NAMESPACE, RELEASE, REPOSITORY, SANDBOXES, SKILLS, STATE, install, on_a_release, run_words, until, verdict
 from parts import node_lock, push, wheel
+from render import render
 
 SKILL = """
 apiVersion: knack.dev/v1alpha1
@@ -138,6 +140,18 @@ def refused():
         raise AssertionError(found)
 
 
+def counted():
+    """What alerts and dashboard ask of packages is told by the running process, with the build that has failed."""
+    rendered = render({"monitoring": {"prometheusRule": {"enabled": True}, "dashboard": {"enabled": True}}})
+    asked = set(re.findall(r"\bknack_packages_\w+(?=\{)", rendered.replace('\\"', '"')))
+    assert asked, "neither alerts nor dashboard ask for packages"
+    pods = get("pods", "-n", NAMESPACE, "-l", "app.kubernetes.io/component=packages")["items"]
+    told = "".join(kubectl("get", "--raw", "/api/v1/namespaces/%s/pods/%s:9090/proxy/metrics" % (NAMESPACE, pod["metadata"]["name"])) for pod in pods)
+    types = set(re.findall(r"^# TYPE (\w+) ", told, re.MULTILINE))
+    assert_equal({name for name in asked if not {name, name.removesuffix("_total")} & types}, set(), "metrics that are missing")
+    assert re.search(r'^knack_packages_builds_total\{result="PackageNotFound"\} [1-9]', told, re.MULTILINE), told
+
+
 def newest_is_not_there():
     """An edit that cannot be built leaves the revision before it in service, with its own packages."""
     before = get("skill", "greets", "-n", SKILLS)["status"]
@@ -248,6 +262,7 @@ STEPS = [
     ("a skill runs with its packages of Node", of_node),
     ("a list of a manifest is checked against the lock", listed_of_node),
     ("what cannot be built is told and not served", refused),
+    ("what alerts ask of packages is told by the process", counted),
     *shipped.LAST_STEPS,
     ("no other digest runs", foreign_digest),
     ("the hub's rights name the images that it may run", rights_of_the_hub),
