@@ -83,13 +83,13 @@ async fn what_is_wrong_with_a_registry_is_not_said_of_a_hub() {
             "https://127.0.0.1:1",
             "token",
             "text.pem",
-            "the authorities in text.pem contain no certificate",
+            "the authorities contain no certificate",
         ),
         (
             "https://127.0.0.1:1",
             "other",
             "ca.crt",
-            "the token in other contains characters",
+            "the token contains characters",
         ),
     ] {
         let asked = [
