@@ -129,7 +129,7 @@ fn without_branches(written: &Value) -> Map<String, Value> {
 /// they refer to within the whole schema.
 struct Branches<'a> {
     whole: &'a Value,
-    /// Of two with one name the first stays.
+    /// The properties by name; of two with one name the first stays.
     properties: Map<String, Value>,
     /// Names that are required whatever branch holds, in order and each once.
     required: Vec<Value>,

@@ -481,6 +481,8 @@ fn rules_of_thinking_blocks() {
 
 /// Schemas of tools that are valid and refused all the same.
 fn tool_schemas() -> Vec<Example> {
+    let keys = "tool_property_keys";
+    let with = |properties| tools(vec![with_schema(&object(properties))]);
     vec![
         (
             "tool_top_level",
@@ -494,25 +496,13 @@ fn tool_schemas() -> Vec<Example> {
             "tools.1.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
         ),
         (
-            "tool_property_keys",
-            tools(vec![with_schema(&object(
-                json!({"a.b-C_9": {"type": "object", "properties": {"größe": {}}}, "a".repeat(64): {}}),
-            ))]),
-            tools(vec![with_schema(&object(json!({"a".repeat(65): {}})))]),
+            keys,
+            with(json!({"a.b-C_9": {"type": "object", "properties": {"größe": {}}}, "a".repeat(64): {}})),
+            with(json!({"a".repeat(65): {}})),
             "tools.0.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'",
         ),
-        (
-            "tool_property_keys",
-            json!({}),
-            tools(vec![with_schema(&object(json!({"a b": {}})))]),
-            "Property keys",
-        ),
-        (
-            "tool_property_keys",
-            json!({}),
-            tools(vec![with_schema(&object(json!({"": {}})))]),
-            "Property keys",
-        ),
+        (keys, json!({}), with(json!({"a b": {}})), "Property keys"),
+        (keys, json!({}), with(json!({"": {}})), "Property keys"),
     ]
 }
 
